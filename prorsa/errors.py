@@ -1,0 +1,54 @@
+"""Prorsa's errors: one tree, each message with its cause and the remedy.
+
+ProrsaError
+├── InputError        bad input of a person or a program: command line exits with 2
+│   ├── ConfigError   a scenario, profile or configuration file
+│   ├── EventError    an event that does not fit the schema
+│   └── JournalError  a journal that cannot be read
+├── RefusedError      a well-formed request that the state of the run forbids: exits with 3
+├── UnavailableError  nobody answers: exits with 4
+└── InvariantError    a defect in Prorsa itself: please report it
+"""
+
+
+class ProrsaError(Exception):
+    """Base of every error that Prorsa raises on purpose.
+
+    ``exit_code`` is what the command line ends with when this error reaches it.
+    """
+
+    exit_code = 1
+
+
+class InputError(ProrsaError):
+    """Something given to Prorsa is wrong; the message names it and says what would be right."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A scenario, profile or configuration value is wrong."""
+
+
+class EventError(InputError):
+    """An event does not fit the schema; the message names the event type and the field."""
+
+
+class JournalError(InputError):
+    """A journal is missing, damaged or of another version."""
+
+
+class RefusedError(ProrsaError):
+    """The request is well formed but the state of the run forbids it."""
+
+    exit_code = 3
+
+
+class UnavailableError(ProrsaError):
+    """No hub or controller answers."""
+
+    exit_code = 4
+
+
+class InvariantError(ProrsaError):
+    """An internal invariant does not hold: a defect in Prorsa."""
