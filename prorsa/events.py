@@ -47,7 +47,7 @@ class Event(
 # --- run and sampler ------------------------------------------------------------------------------------------------
 
 
-class RunBegin(Event, tag="run.begin"):
+class RunBegin(Event, frozen=True, kw_only=True, tag="run.begin"):
     """A run starts: what is run, on what. Emitted by the embedded cluster, or by whoever starts a live run."""
 
     scenario: str | None = None
@@ -59,14 +59,14 @@ class RunBegin(Event, tag="run.begin"):
     cache: str | None = None
 
 
-class RunEnd(Event, tag="run.end"):
+class RunEnd(Event, frozen=True, kw_only=True, tag="run.end"):
     """The run is over: nothing more will be dispatched and everything has ended."""
 
     status: Literal["completed", "stopped", "failed"]
     detail: str | None = None
 
 
-class SamplerState(Event, tag="sampler.state"):
+class SamplerState(Event, frozen=True, kw_only=True, tag="sampler.state"):
     """The data sampler: what waits to be dispatched, what is in flight, and its limit or batch size."""
 
     mode: Literal["sync", "async"] | None = None
@@ -77,7 +77,7 @@ class SamplerState(Event, tag="sampler.state"):
     expected_prompt_tokens: Seconds | None = None
 
 
-class TrajectoryDispatched(Event, tag="trajectory.dispatched"):
+class TrajectoryDispatched(Event, frozen=True, kw_only=True, tag="trajectory.dispatched"):
     """The sampler has started a trajectory."""
 
     group_id: Id | None = None
@@ -85,18 +85,18 @@ class TrajectoryDispatched(Event, tag="trajectory.dispatched"):
     workload: str | None = None
 
 
-class SandboxStart(Event, tag="sandbox.start"):
+class SandboxStart(Event, frozen=True, kw_only=True, tag="sandbox.start"):
     """A sandbox is being started for the trajectory."""
 
     image: str | None = None
     expected_s: Seconds | None = None
 
 
-class SandboxReady(Event, tag="sandbox.ready"):
+class SandboxReady(Event, frozen=True, kw_only=True, tag="sandbox.ready"):
     """The sandbox is up."""
 
 
-class SandboxFailed(Event, tag="sandbox.failed"):
+class SandboxFailed(Event, frozen=True, kw_only=True, tag="sandbox.failed"):
     """The sandbox did not start."""
 
     reason: str | None = None
@@ -105,7 +105,7 @@ class SandboxFailed(Event, tag="sandbox.failed"):
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-class TrajectoryReady(Event, tag="trajectory.ready"):
+class TrajectoryReady(Event, frozen=True, kw_only=True, tag="trajectory.ready"):
     """A request of the trajectory has arrived at the router and waits; ``new_tokens`` by the router's prefix index."""
 
     prompt_tokens: Count
@@ -113,7 +113,7 @@ class TrajectoryReady(Event, tag="trajectory.ready"):
     request_id: Id | None = None
 
 
-class LlmSubmit(Event, tag="llm.submit"):
+class LlmSubmit(Event, frozen=True, kw_only=True, tag="llm.submit"):
     """The router has sent attempt ``attempt`` of a request to a pair of workers (one worker twice if mixed)."""
 
     request_id: Id
@@ -126,7 +126,7 @@ class LlmSubmit(Event, tag="llm.submit"):
     decode_worker: Id | None = None
 
 
-class LlmQueued(Event, tag="llm.queued"):
+class LlmQueued(Event, frozen=True, kw_only=True, tag="llm.queued"):
     """A worker has queued a request; emitted by the plugin, so that a pool behind a stock router can be watched."""
 
     rid: Rid
@@ -136,7 +136,7 @@ class LlmQueued(Event, tag="llm.queued"):
     prompt_tokens: Count | None = None
 
 
-class LlmPrefillStart(Event, tag="llm.prefill_start"):
+class LlmPrefillStart(Event, frozen=True, kw_only=True, tag="llm.prefill_start"):
     """The first chunk of a prompt has been launched."""
 
     rid: Rid
@@ -145,7 +145,7 @@ class LlmPrefillStart(Event, tag="llm.prefill_start"):
     epoch: Count | None = None
 
 
-class LlmPrefillEnd(Event, tag="llm.prefill_end"):
+class LlmPrefillEnd(Event, frozen=True, kw_only=True, tag="llm.prefill_end"):
     """A prompt is prefilled: ``cached_tokens`` came from the prefix cache, ``computed_tokens`` were computed."""
 
     rid: Rid
@@ -156,7 +156,7 @@ class LlmPrefillEnd(Event, tag="llm.prefill_end"):
     epoch: Count | None = None
 
 
-class LlmAdmitted(Event, tag="llm.admitted"):
+class LlmAdmitted(Event, frozen=True, kw_only=True, tag="llm.admitted"):
     """Decode has reserved ``kv_tokens`` of KV for a request (in SGLang, before its prefill starts)."""
 
     rid: Rid
@@ -166,14 +166,14 @@ class LlmAdmitted(Event, tag="llm.admitted"):
     epoch: Count | None = None
 
 
-class LlmFirstToken(Event, tag="llm.first_token"):
+class LlmFirstToken(Event, frozen=True, kw_only=True, tag="llm.first_token"):
     """The first output token of a request has left the decode worker."""
 
     rid: Rid
     worker_id: Id | None = None
 
 
-class LlmProgress(Event, tag="llm.progress"):
+class LlmProgress(Event, frozen=True, kw_only=True, tag="llm.progress"):
     """Once a second and worker: output tokens so far of what decodes, prompt tokens computed of what prefills."""
 
     worker_id: Id
@@ -181,7 +181,7 @@ class LlmProgress(Event, tag="llm.progress"):
     prefilled: tuple[tuple[str, int], ...] = ()
 
 
-class LlmEnd(Event, tag="llm.end"):
+class LlmEnd(Event, frozen=True, kw_only=True, tag="llm.end"):
     """A turn is answered: ``output_tokens`` and ``cached_tokens`` are cumulative over its attempts."""
 
     request_id: Id
@@ -193,7 +193,7 @@ class LlmEnd(Event, tag="llm.end"):
     weight_version: str | None = None
 
 
-class LlmRetry(Event, tag="llm.retry"):
+class LlmRetry(Event, frozen=True, kw_only=True, tag="llm.retry"):
     """The router moves a request to another pair; ``attempt`` is the new attempt, ``tokens_kept`` its output so far."""
 
     request_id: Id
@@ -209,14 +209,14 @@ class LlmRetry(Event, tag="llm.retry"):
 # --- tools, rewards, ends, steps -----------------------------------------------------------------------------------
 
 
-class ToolStart(Event, tag="tool.start"):
+class ToolStart(Event, frozen=True, kw_only=True, tag="tool.start"):
     """A tool runs for the trajectory."""
 
     tool_name: Id
     expected_s: Seconds | None = None
 
 
-class ToolEnd(Event, tag="tool.end"):
+class ToolEnd(Event, frozen=True, kw_only=True, tag="tool.end"):
     """The tool has returned ``output_tokens`` (once tokenized, where that is known)."""
 
     tool_name: Id | None = None
@@ -224,36 +224,36 @@ class ToolEnd(Event, tag="tool.end"):
     output_tokens: Count | None = None
 
 
-class RewardStart(Event, tag="reward.start"):
+class RewardStart(Event, frozen=True, kw_only=True, tag="reward.start"):
     """The trajectory is being scored."""
 
 
-class RewardEnd(Event, tag="reward.end"):
+class RewardEnd(Event, frozen=True, kw_only=True, tag="reward.end"):
     """The trajectory is scored."""
 
     status: Literal["ok", "error", "timeout"] | None = None
 
 
-class TrajectoryEnd(Event, tag="trajectory.end"):
+class TrajectoryEnd(Event, frozen=True, kw_only=True, tag="trajectory.end"):
     """The trajectory is over."""
 
     status: EndStatus
 
 
-class StepBegin(Event, tag="step.begin"):
+class StepBegin(Event, frozen=True, kw_only=True, tag="step.begin"):
     """A synchronous step begins."""
 
     step: Count | None = None
     target_groups: Count | None = None
 
 
-class StepEnd(Event, tag="step.end"):
+class StepEnd(Event, frozen=True, kw_only=True, tag="step.end"):
     """The rollout of a synchronous step is complete."""
 
     step: Count | None = None
 
 
-class WeightsUpdateBegin(Event, tag="weights.update_begin"):
+class WeightsUpdateBegin(Event, frozen=True, kw_only=True, tag="weights.update_begin"):
     """A weight update begins, or is announced ``expected_in_s`` ahead."""
 
     version: str
@@ -261,7 +261,7 @@ class WeightsUpdateBegin(Event, tag="weights.update_begin"):
     expected_in_s: Seconds | None = None
 
 
-class WeightsUpdateEnd(Event, tag="weights.update_end"):
+class WeightsUpdateEnd(Event, frozen=True, kw_only=True, tag="weights.update_end"):
     """The workers run on the new weights."""
 
     version: str
@@ -271,7 +271,7 @@ class WeightsUpdateEnd(Event, tag="weights.update_end"):
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
-class WorkerUp(Event, tag="worker.up"):
+class WorkerUp(Event, frozen=True, kw_only=True, tag="worker.up"):
     """A worker has joined, or has been seen again after it was lost."""
 
     worker_id: Id
@@ -288,14 +288,14 @@ class WorkerUp(Event, tag="worker.up"):
     weight_version: str | None = None
 
 
-class WorkerDown(Event, tag="worker.down"):
+class WorkerDown(Event, frozen=True, kw_only=True, tag="worker.down"):
     """A worker has left or died."""
 
     worker_id: Id
     reason: str | None = None
 
 
-class WorkerLoad(Event, tag="worker.load"):
+class WorkerLoad(Event, frozen=True, kw_only=True, tag="worker.load"):
     """What a worker does now. Counters are cumulative since the worker's start."""
 
     worker_id: Id
@@ -314,7 +314,7 @@ class WorkerLoad(Event, tag="worker.load"):
     weight_version: str | None = None
 
 
-class WorkerRole(Event, tag="worker.role"):
+class WorkerRole(Event, frozen=True, kw_only=True, tag="worker.role"):
     """The role that a worker really has, as observed after a flip or a registration."""
 
     worker_id: Id
@@ -369,7 +369,7 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     baselines: dict[str, float]
 
 
-class Forecast(Event, tag="forecast"):
+class Forecast(Event, frozen=True, kw_only=True, tag="forecast"):
     """One tick of the predictor: forecasts by target, horizon and source, and the scores that have settled since."""
 
     tick_ns: RunNs
@@ -403,7 +403,7 @@ class Move(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     reason: str
 
 
-class Decision(Event, tag="decision"):
+class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     """What the controller decided at a tick, from what, and why.
 
     ``status``: ``hold`` nothing to do; ``applied`` the moves start; ``proposed`` they wait for approval until
@@ -429,7 +429,7 @@ class Decision(Event, tag="decision"):
     expires_ns: RunNs | None = None
 
 
-class Flip(Event, tag="flip"):
+class Flip(Event, frozen=True, kw_only=True, tag="flip"):
     """A worker on its way to another role has entered ``state``; costs are what the flip has cost so far."""
 
     flip_id: Id
@@ -446,7 +446,7 @@ class Flip(Event, tag="flip"):
     kv_tokens_dropped: Count | None = None
 
 
-class EffectResult(Event, tag="effect.result"):
+class EffectResult(Event, frozen=True, kw_only=True, tag="effect.result"):
     """What came of a side effect on a worker that the executor asked for; repeated effects give repeated results."""
 
     effect_id: Id
@@ -458,7 +458,7 @@ class EffectResult(Event, tag="effect.result"):
     kv_tokens_dropped: Count | None = None
 
 
-class Command(Event, tag="command"):
+class Command(Event, frozen=True, kw_only=True, tag="command"):
     """A request to the controller and what became of it. ``(client, request_id)`` makes repeats safe."""
 
     client: Id
@@ -475,7 +475,7 @@ class Command(Event, tag="command"):
     detail: str | None = None
 
 
-class Override(Event, tag="override"):
+class Override(Event, frozen=True, kw_only=True, tag="override"):
     """The life of a pin, a split override or a freeze. ``override_id`` is the request that made it."""
 
     override_id: Id
@@ -489,7 +489,7 @@ class Override(Event, tag="override"):
     detail: str | None = None
 
 
-class Alert(Event, tag="alert"):
+class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     """Something that an operator should know. ``code`` is stable; an alert of severity ``info`` clears its code."""
 
     code: Id
@@ -533,7 +533,7 @@ class OverrideView(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     detail: str | None = None
 
 
-class View(Event, tag="view"):
+class View(Event, frozen=True, kw_only=True, tag="view"):
     """The console's aggregate, twice a second of wall time: all it needs to draw without history."""
 
     tick_ns: RunNs
@@ -562,14 +562,14 @@ class View(Event, tag="view"):
 # --- what the bus says ----------------------------------------------------------------------------------------------
 
 
-class BusOverflow(Event, tag="bus.overflow"):
+class BusOverflow(Event, frozen=True, kw_only=True, tag="bus.overflow"):
     """A publisher's buffer was full: ``lost`` events from ``first_seq`` on were dropped. The one allowed gap."""
 
     lost: Count
     first_seq: Count
 
 
-class Lease(Event, tag="lease"):
+class Lease(Event, frozen=True, kw_only=True, tag="lease"):
     """The hub has granted, renewed or ended the controller lease. Epochs only grow."""
 
     holder: Id
