@@ -447,13 +447,17 @@ class Flip(Event, frozen=True, kw_only=True, tag="flip"):
 
 
 class EffectResult(Event, frozen=True, kw_only=True, tag="effect.result"):
-    """What came of a side effect on a worker that the executor asked for; repeated effects give repeated results."""
+    """What came of a side effect on a worker that the executor asked for; repeated effects give repeated results.
+
+    ``safe_to_restore`` says of a failed ``switch`` whether the worker may serve in its old role again.
+    """
 
     effect_id: Id
     worker_id: Id
     action: str
     ok: bool
     detail: str | None = None
+    safe_to_restore: bool | None = None
     requests_resumed: Count | None = None
     kv_tokens_dropped: Count | None = None
 
@@ -463,9 +467,7 @@ class Command(Event, frozen=True, kw_only=True, tag="command"):
 
     client: Id
     request_id: Id
-    verb: Literal[
-        "pin", "release", "override", "freeze", "approve", "reject", "mode", "policy", "drain", "quarantine", "readmit"
-    ]
+    verb: Literal["pin", "release", "override", "freeze", "approve", "reject", "mode", "policy"]
     state: Literal["requested", "accepted", "rejected"]
     owner: str
     reason: str

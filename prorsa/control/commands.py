@@ -1,0 +1,131 @@
+"""What the controller makes of a command: accepted or rejected, always with a word on why."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from prorsa.clock import nanoseconds
+from prorsa.control.policies import POLICIES, make_policy
+from prorsa.errors import ConfigError, RefusedError
+from prorsa.events import Command, Mode, Override
+
+if TYPE_CHECKING:
+    from prorsa.control.controller import Controller, Step
+
+
+def handle(controller: "Controller", command: Command, t_ns: int, step: "Step") -> None:
+    """Carry out a requested command; the answer comes first among the step's events, then what it did."""
+    answer_at = len(step.events)
+    try:
+        _must_say_why(command)
+        detail = _VERBS[command.verb](controller, command, t_ns, step)
+    except (RefusedError, ConfigError) as error:
+        del step.events[answer_at:]
+        step.events.append(msgspec.structs.replace(command, state="rejected", detail=str(error)))
+        return
+    step.events.insert(answer_at, msgspec.structs.replace(command, state="accepted", detail=detail))
+
+
+def _pin(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    _must_act(controller, command)
+    step.events += controller.overrides.pin(command, controller.registry, t_ns)
+    controller.decide_soon()
+    return f"{command.target} is pinned to {command.value}"
+
+
+def _override(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    _must_act(controller, command)
+    step.events += controller.overrides.hold_split(command, controller.registry, t_ns)
+    controller.decide_soon()
+    return f"the split is held at {command.value}"
+
+
+def _freeze(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    step.events += controller.overrides.freeze(command, t_ns)
+    under_way = len(controller.executor)
+    return f"no flip starts; {under_way} under way will finish" if under_way else "no flip starts"
+
+
+def _release(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    ended: list[Override] = controller.overrides.release(command, t_ns)
+    step.events += ended
+    controller.decide_soon()
+    return f"released {command.target}"
+
+
+def _approve(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    proposal = controller.proposal
+    _must_be_pending(controller, command)
+    assert proposal is not None
+    if controller.overrides.frozen is not None:
+        raise RefusedError("approve: flips are frozen; release the freeze first")
+    controller.proposal = None
+    started = controller.start(proposal.moves, proposal.decision_id, t_ns, step)
+    if not started:
+        raise RefusedError(f"approve: the workers of decision {proposal.decision_id} have moved on; wait for the next")
+    return f"decision {proposal.decision_id}: {started} flip(s) started"
+
+
+def _reject(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    del step
+    proposal = controller.proposal
+    _must_be_pending(controller, command)
+    assert proposal is not None
+    controller.proposal = None
+    controller.rejected = (proposal.chosen, t_ns + nanoseconds(controller.config.decision_horizon_s))
+    return f"decision {proposal.decision_id} is rejected; the same split is not proposed again for a while"
+
+
+def _mode(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    del t_ns, step
+    try:
+        controller.mode = msgspec.convert(command.value, Mode)
+    except msgspec.ValidationError as error:
+        raise RefusedError(f"mode is auto, approve or observe; got {command.value!r}") from error
+    controller.proposal = None
+    return f"mode is {controller.mode}"
+
+
+def _policy(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    del t_ns, step
+    split = controller.registry.destined()
+    if command.value == "colocated" and not split.mixed:
+        raise RefusedError("colocated needs workers that were launched as mixed; SGLang cannot flip to that role")
+    if not command.value:
+        raise RefusedError(f"policy takes a name: {', '.join(POLICIES)}")
+    controller.policy = make_policy(command.value, split.prefill + split.decode or None)
+    controller.decide_soon()
+    return f"policy is {controller.policy.name}"
+
+
+def _must_say_why(command: Command) -> None:
+    if not command.reason.strip():
+        raise RefusedError(f"{command.verb}: say why (a reason is required)")
+
+
+def _must_act(controller: "Controller", command: Command) -> None:
+    if controller.mode == "observe":
+        raise RefusedError(
+            f"{command.verb}: the mode is observe and nothing is flipped; set mode auto or approve first"
+        )
+
+
+def _must_be_pending(controller: "Controller", command: Command) -> None:
+    proposal = controller.proposal
+    if proposal is None:
+        raise RefusedError(f"{command.verb}: no decision waits for approval")
+    if command.target not in (None, str(proposal.decision_id)):
+        raise RefusedError(f"{command.verb}: decision {command.target} is not pending; {proposal.decision_id} is")
+
+
+_VERBS: Final[dict[str, Callable[["Controller", Command, int, "Step"], str]]] = {
+    "pin": _pin,
+    "override": _override,
+    "freeze": _freeze,
+    "release": _release,
+    "approve": _approve,
+    "reject": _reject,
+    "mode": _mode,
+    "policy": _policy,
+}

@@ -1,0 +1,257 @@
+"""The controller: a pure fold over the journal.
+
+It is fed every stamped event in hub order and told when a tick is; it answers with events to publish and, after those
+are journalled, effects to perform. It reads no clock and does no I/O, so that live runs, replays, simulations and
+training share it, and a controller that restarts gets its state back by folding the journal again. Its own events come
+back to it on the bus and are ignored: it knows them.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from prorsa.clock import nanoseconds
+from prorsa.cluster.effects import Effect
+from prorsa.cluster.executor import Actions, Executor
+from prorsa.cluster.registry import Registry
+from prorsa.control.alerts import Alerts
+from prorsa.control.commands import handle
+from prorsa.control.config import ControlConfig
+from prorsa.control.cost import CostModel
+from prorsa.control.overrides import Overrides
+from prorsa.control.plan import Plan, Pool, make_plan
+from prorsa.control.policies import Context, Policy, Want, make_policy
+from prorsa.events import (
+    AnyEvent,
+    Command,
+    Decision,
+    EffectResult,
+    Forecast,
+    GuardEffect,
+    Mode,
+    Move,
+    RunBegin,
+    Split,
+    Stamped,
+    WeightsUpdateBegin,
+    WeightsUpdateEnd,
+    WorkerDown,
+    WorkerLoad,
+    WorkerUp,
+)
+from prorsa.forecast.baselines import as_seen
+from prorsa.forecast.predictor import Frame, Predictor
+
+
+@dataclass(slots=True)
+class Step:
+    """What the controller wants done: publish ``events`` as one batch, then perform ``effects``."""
+
+    events: list[AnyEvent] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    def take(self, actions: Actions) -> None:
+        """Append what the executor gave."""
+        self.events += actions.events
+        self.effects += actions.effects
+
+
+class Controller:
+    """One pool's controller.
+
+    Args:
+        config: its settings; journalled by whoever starts the run.
+        predictor: the forecast, or None to run without one (policies that need one then hold the split).
+    """
+
+    def __init__(self, config: ControlConfig, predictor: Predictor | None) -> None:
+        self.config = config
+        self.predictor = predictor
+        self.registry = Registry()
+        self.executor = Executor(config.executor)
+        self.overrides = Overrides(config.override_s)
+        self.cost = CostModel(config.profile)
+        self.alerts = Alerts()
+        self.mode: Mode = config.mode
+        self.policy: Policy = make_policy(config.policy)
+        self.frame: Frame | None = None
+        self.last_decision: Decision | None = None
+        self.proposal: Decision | None = None
+        self.run: RunBegin | None = None
+        self.rejected: tuple[Split, int] | None = None
+        self._decisions = 0
+        self._next_decision_ns = 0
+        self._updating_to: str | None = None
+        self._digest = config.digest()
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def observe(self, stamped: Stamped) -> Step:
+        """Take one event of the journal. Events of a controller itself change nothing."""
+        step = Step()
+        event = stamped.event
+        match event:
+            case WorkerUp() | WorkerDown():
+                self._worker_changed(stamped, event, step)
+            case EffectResult():
+                step.take(self.executor.on_result(event, stamped.t_ns))
+            case Command(state="requested"):
+                handle(self, event, stamped.t_ns, step)
+            case WeightsUpdateBegin():
+                # An announcement ahead of time is not the update itself.
+                self._updating_to = None if event.expected_in_s else event.version
+            case WeightsUpdateEnd():
+                self._updating_to = None
+            case RunBegin():
+                self.run = event
+            case _:
+                self.registry.observe(stamped)
+                if isinstance(event, WorkerLoad):
+                    self.cost.observe(event, self.registry)
+        if self.predictor is not None:
+            self.predictor.observe(stamped)
+        if step.events:
+            step.events += self.overrides.advance(self.registry, stamped.t_ns)
+        return step
+
+    def _worker_changed(self, stamped: Stamped, event: WorkerUp | WorkerDown, step: Step) -> None:
+        worker = self.registry.get(event.worker_id)
+        if worker is not None:
+            came = isinstance(event, WorkerUp)
+            reason = "it registered afresh in the middle of its flip" if came else "it died in the middle of its flip"
+            step.take(self.executor.on_worker_gone(worker, stamped.t_ns, reason))
+        self.registry.observe(stamped)
+        step.events += self.alerts.worker(event)
+        self.decide_soon()
+
+    # --- ticks ------------------------------------------------------------------------------------------------------
+
+    def tick(self, t_ns: int, upto_hub_seq: int, seen: Frame | None = None) -> Step:
+        """One tick at run time ``t_ns``, after all events up to ``upto_hub_seq`` and no later ones.
+
+        ``seen`` replaces the forecast that the policy gets to see (perfect knowledge, in simulations).
+        """
+        step = Step()
+        step.take(self.executor.on_tick(t_ns))
+        if self.predictor is not None:
+            frame = self.predictor.tick(t_ns)
+            self.frame = seen or as_seen(frame, "ewma" if self.config.forecast == "ewma" else "lifecycle")
+            step.events.append(self._forecast(frame, seen, t_ns, upto_hub_seq))
+        step.events += self.overrides.advance(self.registry, t_ns)
+        step.events += self.alerts.tick(self.registry, self.config, t_ns)
+        self._expire_proposal(t_ns)
+        if t_ns >= self._next_decision_ns:
+            self._next_decision_ns = t_ns + nanoseconds(self.config.decide_s)
+            self._decide(t_ns, upto_hub_seq, step)
+        return step
+
+    def decide_soon(self) -> None:
+        """Decide at the next tick instead of waiting for the usual time."""
+        self._next_decision_ns = 0
+
+    @staticmethod
+    def _forecast(frame: Frame, seen: Frame | None, t_ns: int, upto_hub_seq: int) -> Forecast:
+        rows = frame.rows if seen is None else (*frame.rows, *seen.rows)
+        return Forecast(
+            tick_ns=t_ns,
+            upto_hub_seq=upto_hub_seq,
+            live_trajectories=frame.live_trajectories,
+            rows=rows,
+            settled=frame.settled,
+        )
+
+    # --- decisions --------------------------------------------------------------------------------------------------
+
+    def _decide(self, t_ns: int, upto_hub_seq: int, step: Step) -> None:
+        if not len(self.registry):
+            return
+        want, plan = self._want(t_ns)
+        decision = self._decision(want, plan, t_ns, upto_hub_seq)
+        self.last_decision = decision
+        step.events.append(decision)
+        step.events += self.alerts.overload(decision, overloaded=want.overloaded)
+        if decision.status == "proposed":
+            self.proposal = decision
+        elif decision.status == "applied":
+            self.start(decision.moves, decision.decision_id, t_ns, step)
+
+    def _want(self, t_ns: int) -> tuple[Want, Plan]:
+        current = self.registry.destined()
+        bounds = self.overrides.bounds(self.registry)
+        if bounds is None:
+            reason = (
+                "every worker is mixed: there is no split to choose"
+                if current.mixed
+                else "fewer than two workers can take different roles: the split stays"
+            )
+            return Want(split=current, reason=reason), Plan(current, (), by_operator=False, guards=())
+        want = self.policy.decide(self.context(t_ns))
+        pool = Pool(t_ns, self.registry, self.executor, self.overrides, self.cost, self.config, self._updating_to)
+        return want, make_plan(want, pool, bounds, own=self.policy.own)
+
+    def context(self, t_ns: int) -> Context:
+        """What the policy gets to see now; there must be at least two workers that can take different roles."""
+        bounds = self.overrides.bounds(self.registry)
+        assert bounds is not None
+        capacities = [worker.kv_capacity for worker in self.registry if worker.kv_capacity is not None]
+        return Context(
+            t_ns=t_ns,
+            current=self.registry.destined(),
+            bounds=bounds,
+            frame=self.frame,
+            cost=self.cost,
+            kv_capacity=min(capacities) if capacities else None,
+            config=self.config,
+        )
+
+    def _decision(self, want: Want, plan: Plan, t_ns: int, upto_hub_seq: int) -> Decision:
+        self._decisions += 1
+        status, moves, guards = self._status(plan, t_ns)
+        return Decision(
+            decision_id=self._decisions,
+            tick_ns=t_ns,
+            upto_hub_seq=upto_hub_seq,
+            config_hash=self._digest,
+            policy=self.policy.name,
+            policy_state=hashlib.sha256(self.policy.state().encode()).hexdigest()[:12],
+            mode=self.mode,
+            current=self.registry.split(),
+            wanted=want.split,
+            chosen=plan.chosen,
+            status=status,
+            reason=want.reason,
+            inputs=want.inputs,
+            alternatives=want.alternatives,
+            guards=guards,
+            moves=moves,
+            expires_ns=t_ns + nanoseconds(self.config.decision_horizon_s) if status == "proposed" else None,
+        )
+
+    def _status(self, plan: Plan, t_ns: int) -> tuple[str, tuple[Move, ...], tuple[GuardEffect, ...]]:
+        if not plan.moves:
+            return "hold", (), plan.guards
+        if self.mode == "observe":
+            return "observed", plan.moves, plan.guards
+        if self.mode == "auto" or plan.by_operator:
+            return "applied", plan.moves, plan.guards
+        if self.proposal is not None:
+            guard = GuardEffect(guard="approve", text=f"decision {self.proposal.decision_id} waits for approval")
+            return "hold", (), (*plan.guards, guard)
+        if self.rejected is not None and self.rejected[0] == plan.chosen and t_ns < self.rejected[1]:
+            guard = GuardEffect(guard="approve", text=f"{plan.chosen} was rejected less than a horizon ago")
+            return "hold", (), (*plan.guards, guard)
+        return "proposed", plan.moves, plan.guards
+
+    def start(self, moves: tuple[Move, ...], decision_id: int, t_ns: int, step: Step) -> int:
+        """Start the flips of these moves that are still possible; returns how many."""
+        started = 0
+        for move in moves:
+            worker = self.registry.get(move.worker_id)
+            if worker is None or not worker.serving or worker.role != move.from_role:
+                continue
+            step.take(self.executor.start(worker, move.to_role, reason=move.reason, decision_id=decision_id, t_ns=t_ns))
+            started += 1
+        return started
+
+    def _expire_proposal(self, t_ns: int) -> None:
+        if self.proposal is not None and self.proposal.expires_ns is not None and t_ns >= self.proposal.expires_ns:
+            self.proposal = None

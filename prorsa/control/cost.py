@@ -1,0 +1,60 @@
+"""What a worker can do: from the profile, corrected by what the workers themselves report."""
+
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.registry import Registry
+from prorsa.events import WorkerLoad
+
+_FORGET_S = 120.0
+"""Busy seconds of prefill after which an observation has lost 63 % of its weight."""
+_TRUST_S = 5.0
+"""Busy seconds that must have been seen before the measured rate replaces the profile's."""
+
+
+class CostModel:
+    """Prefill rate and KV capacity of one worker.
+
+    The prefill rate is Δprefill tokens / Δbusy time over the prefill workers' cumulative counters, exponentially
+    forgotten in busy time; before enough of it has been seen, it is the profile's for a typical request.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._tokens = 0.0
+        self._busy_s = 0.0
+        self._seen: dict[str, WorkerLoad] = {}
+
+    def observe(self, load: WorkerLoad, registry: Registry) -> None:
+        """Take a load report of a worker that the registry knows."""
+        before = self._seen.get(load.worker_id)
+        self._seen[load.worker_id] = load
+        worker = registry.get(load.worker_id)
+        if before is None or worker is None or worker.role != "prefill" or before.epoch != load.epoch:
+            return
+        tokens, busy_s = _progress(before, load)
+        if busy_s <= 0:
+            return
+        keep = max(0.0, 1.0 - busy_s / _FORGET_S)
+        self._tokens = self._tokens * keep + tokens
+        self._busy_s = self._busy_s * keep + busy_s
+
+    def prefill_tokens_per_s(self, new_tokens: float, prefix_tokens: float) -> float:
+        """Prefill rate of one busy worker, for typical requests of these sizes."""
+        if self._busy_s >= _TRUST_S:
+            return self._tokens / self._busy_s
+        new_tokens = max(new_tokens, 1.0)
+        return new_tokens / self.profile.prefill_s(new_tokens, prefix_tokens)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the prefill rate comes from the workers."""
+        return self._busy_s >= _TRUST_S
+
+
+def _progress(before: WorkerLoad, after: WorkerLoad) -> tuple[float, float]:
+    fields = (before.prefill_tokens_total, after.prefill_tokens_total, before.busy_us_total, after.busy_us_total)
+    tokens_before, tokens_after, busy_before, busy_after = fields
+    if tokens_before is None or tokens_after is None or busy_before is None or busy_after is None:
+        return 0.0, 0.0
+    if tokens_after < tokens_before or busy_after < busy_before:
+        return 0.0, 0.0  # restarted
+    return tokens_after - tokens_before, (busy_after - busy_before) / 1e6

@@ -1,0 +1,96 @@
+"""Deciding again over a journal: the same code on the same rows must give the same decisions.
+
+A controller's input at a tick is exactly the journal up to ``upto_hub_seq`` of what it published at that tick. So a
+replay first collects the ticks, then feeds the events in order and ticks where the recorded controller did.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from prorsa.control.controller import Controller, Step
+from prorsa.events import Decision, Forecast, Stamped
+from prorsa.forecast.predictor import Frame, seen_frame
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Tick:
+    """One recorded tick; ``seen`` is the forecast that the policy saw, where it was not the controller's own."""
+
+    upto_hub_seq: int
+    t_ns: int
+    seen: Frame | None = field(default=None, compare=False)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The outcome of a replay, in the form that ``prorsa replay`` prints."""
+
+    decisions: int = 0
+    equal: int = 0
+    first_difference: dict[str, object] | None = None
+
+
+def ticks_of(stamped_events: Iterable[Stamped]) -> list[Tick]:
+    """The ticks of a journal's ``forecast`` and ``decision`` events, in order, each once."""
+    ticks: dict[tuple[int, int], Tick] = {}
+    for stamped in stamped_events:
+        event = stamped.event
+        if not isinstance(event, Forecast | Decision):
+            continue
+        key = (event.upto_hub_seq, event.tick_ns)
+        if key not in ticks or isinstance(event, Forecast):
+            seen = seen_frame(event) if isinstance(event, Forecast) else None
+            ticks[key] = Tick(event.upto_hub_seq, event.tick_ns, seen)
+    return sorted(ticks.values())
+
+
+def fold(controller: Controller, stamped_events: Iterable[Stamped], ticks: list[Tick]) -> Iterator[Step]:
+    """Feed a controller events and ticks in the order in which the recorded one had them."""
+    due = iter(ticks)
+    tick = next(due, None)
+    for stamped in stamped_events:
+        while tick is not None and tick.upto_hub_seq < stamped.hub_seq:
+            yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.seen)
+            tick = next(due, None)
+        yield controller.observe(stamped)
+    while tick is not None:
+        yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.seen)
+        tick = next(due, None)
+
+
+def compare(
+    controller: Controller,
+    read: Callable[[tuple[str, ...] | None], Iterable[Stamped]],
+) -> Comparison:
+    """Replay a journal and compare each recorded decision with the one made again.
+
+    Args:
+        controller: a fresh one, with the settings that the journal was recorded with (or others, to see what changes).
+        read: gives the journal's events in order, all or only those of the given types.
+    """
+    recorded = [stamped.event for stamped in read(("decision",)) if isinstance(stamped.event, Decision)]
+    ticks = ticks_of(read(("forecast", "decision")))
+    again = [
+        event for step in fold(controller, read(None), ticks) for event in step.events if isinstance(event, Decision)
+    ]
+    result = Comparison(decisions=len(recorded))
+    for before, now in zip(recorded, again, strict=False):
+        if before == now:
+            result.equal += 1
+        elif result.first_difference is None:
+            result.first_difference = _difference(before, now)
+    if len(recorded) != len(again) and result.first_difference is None:
+        result.first_difference = {"recorded_decisions": len(recorded), "replayed_decisions": len(again)}
+    return result
+
+
+def _difference(before: Decision, now: Decision) -> dict[str, object]:
+    first, second = msgspec.to_builtins(before), msgspec.to_builtins(now)
+    fields = {
+        name: {"recorded": first.get(name), "replayed": second.get(name)}
+        for name in sorted(first.keys() | second.keys())
+        if first.get(name) != second.get(name)
+    }
+    return {"decision_id": before.decision_id, "tick_ns": before.tick_ns, "fields": fields}
