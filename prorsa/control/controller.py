@@ -8,6 +8,7 @@ back to it on the bus and are ignored: it knows them.
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Final
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.effects import Effect
@@ -21,6 +22,7 @@ from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
 from prorsa.events import (
+    EVENT_TYPES,
     AnyEvent,
     Command,
     Decision,
@@ -40,6 +42,11 @@ from prorsa.events import (
 )
 from prorsa.forecast.baselines import as_seen
 from prorsa.forecast.predictor import Frame, Predictor
+
+OUTPUT_TYPES: Final = frozenset({"forecast", "decision", "flip", "override", "alert", "view", "lease", "bus.overflow"})
+"""Event types that a controller does not read: what controllers and the bus say themselves."""
+INPUT_TYPES: Final = tuple(sorted(EVENT_TYPES.keys() - OUTPUT_TYPES))
+"""Event types that a controller is fed, live and in a replay alike."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from prorsa.control.controller import Controller, Step
+from prorsa.control.controller import INPUT_TYPES, Controller, Step
 from prorsa.events import Decision, Forecast, Stamped
 from prorsa.forecast.predictor import Frame, seen_frame
 
@@ -62,18 +62,21 @@ def fold(controller: Controller, stamped_events: Iterable[Stamped], ticks: list[
 
 def compare(
     controller: Controller,
-    read: Callable[[tuple[str, ...] | None], Iterable[Stamped]],
+    read: Callable[[tuple[str, ...]], Iterable[Stamped]],
 ) -> Comparison:
     """Replay a journal and compare each recorded decision with the one made again.
 
     Args:
         controller: a fresh one, with the settings that the journal was recorded with (or others, to see what changes).
-        read: gives the journal's events in order, all or only those of the given types.
+        read: gives the journal's events of the given types, in order.
     """
     recorded = [stamped.event for stamped in read(("decision",)) if isinstance(stamped.event, Decision)]
     ticks = ticks_of(read(("forecast", "decision")))
     again = [
-        event for step in fold(controller, read(None), ticks) for event in step.events if isinstance(event, Decision)
+        event
+        for step in fold(controller, read(INPUT_TYPES), ticks)
+        for event in step.events
+        if isinstance(event, Decision)
     ]
     result = Comparison(decisions=len(recorded))
     for before, now in zip(recorded, again, strict=False):
