@@ -33,6 +33,9 @@ Bools = NDArray[np.bool_]
 FIT_CONTEXT: Final = 163_840
 """Turns beyond the longest context of the models that Prorsa has latency data for are left out of the fit."""
 
+TURNS_CONTEXT: Final = 140_000
+"""The recorded agents' own limit ends sessions more and more beyond this; below it, sessions end when they are done."""
+
 SCORES: Final = np.arange(-16, 17) / 4
 CDF: Final = np.array([NormalDist().cdf(z) for z in SCORES])
 BUCKETS: Final = (0, 1, 2, 4, 9, 30)
@@ -169,12 +172,17 @@ def correlations(data: Trace, appended: Floats, goes_on: Bools, lengths: Ints) -
     columns = [normal_ranks(data.prompt[data.first], everyone), normal_ranks(lengths.astype(float), everyone), *means]
     enough = np.all(~np.isnan(columns), axis=0) & (lengths > 5)
     matrix = np.corrcoef(np.array(columns)[:, enough]) if gap_known.any() else np.eye(5)
+    # The tables are pooled over turns, where long sessions weigh more: tied to the number of turns, effects would shift
+    # what the tables give.
     matrix[1, 2:] = matrix[2:, 1] = 0.0
+    second = goes_on & (data.turn == 1)
+    firsts = normal_ranks(data.prompt[data.first], everyone)[data.session]
     return Correlations(
         trajectory=tuple(tuple(round(float(value), 3) for value in row) for row in matrix),
         appended=explained(scores[0], data.session, means[0]),
         output=explained(scores[1], data.session, means[1]),
         gap=explained(scores[2], data.session, means[2]) if gap_known.any() else 0.0,
+        first_appended=round(float(np.corrcoef(firsts[second], normal_ranks(appended, second)[second])[0, 1]), 3),
         gap_appended=round(float(np.corrcoef(own[0][both], own[2][both])[0, 1]), 3) if both.any() else 0.0,
     )
 
@@ -189,8 +197,7 @@ def fit_coding(folder: Path) -> Fitted:
     whole_lengths = np.bincount(whole.session)
     ends = cut(offsets(whole_lengths), whole.prompt.astype(int), whole.output.astype(int), FIT_CONTEXT)
     data = select(whole, ends.kept)
-    used = ends.turns > 0
-    data = select(data, np.ones(len(data.turn), bool))
+    early = cut(offsets(whole_lengths), whole.prompt.astype(int), whole.output.astype(int), TURNS_CONTEXT)
     session = np.unique(data.session, return_inverse=True)[1]
     data = Trace(**{**data.__dict__, "session": session})
     before, answer = data.before(data.prompt), data.before(data.output)
@@ -227,7 +234,7 @@ def fit_coding(folder: Path) -> Fitted:
         ),
         scores=tuple(SCORES.tolist()),
         first_prompt=tuple(np.rint(np.quantile(whole.prompt[whole.first], np.linspace(0, 1, 81))).tolist()),
-        turns=natural_turns(ends.turns[used], ends.truncated[used]),
+        turns=natural_turns(early.turns[early.turns > 0], early.truncated[early.turns > 0]),
         buckets=BUCKETS,
         actions=tuple(actions),
         correlations=correlations(data, appended, goes_on, np.bincount(data.session)),

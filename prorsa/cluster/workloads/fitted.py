@@ -22,8 +22,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     values: tuple[float, ...]
 
     def at(self, scores: Floats, grid: Floats) -> Floats:
-        """Values at ``scores``; between the points of ``grid`` log(1 + value) is linear, beyond them it is constant."""
-        return np.expm1(np.interp(scores, grid, np.log1p(self.values)))
+        """Values at ``scores``: linear between the points of ``grid``, constant beyond them."""
+        return np.interp(scores, grid, self.values)
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +81,7 @@ class Correlations(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         trajectory: 5 x 5 correlations between a trajectory's first prompt, turns, and its effects on appended tokens,
             output tokens and gaps.
         appended, output, gap: share of the variance of the turns that the trajectory's effect explains.
+        first_appended: correlation of the first prompt and the tokens that the second one appends.
         gap_appended: correlation of a gap and the tokens appended after it, within a trajectory.
     """
 
@@ -88,6 +89,7 @@ class Correlations(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     appended: float
     output: float
     gap: float
+    first_appended: float
     gap_appended: float
 
 

@@ -212,10 +212,10 @@ def _actions(fitted: Fitted, first_turn: Ints, uniform: Floats) -> Ints:
 
 
 def _sizes(fitted: Fitted, draws: _Draws, first_turn: Ints, action: Ints) -> _Sizes:
-    scores = _scores(fitted.correlations, draws)
     position = np.arange(len(action)) - np.repeat(first_turn[:-1], draws.turns)
     bucket = np.searchsorted(fitted.buckets, position, side="right") - 1
     before = _shifted(action, first_turn[:-1])
+    scores = _scores(fitted.correlations, draws, position)
     gap_s = _by_action(fitted, [[a.gap_s] for a in fitted.actions], before, np.zeros_like(bucket), scores.gap)
     output = _by_action(fitted, [a.output for a in fitted.actions], action, bucket, scores.output)
     appended = _by_action(fitted, [a.appended for a in fitted.actions], before, bucket, scores.appended)
@@ -233,15 +233,18 @@ def _sizes(fitted: Fitted, draws: _Draws, first_turn: Ints, action: Ints) -> _Si
     )
 
 
-def _scores(correlations: Correlations, draws: _Draws) -> _Scores:
+def _scores(correlations: Correlations, draws: _Draws, position: Ints) -> _Scores:
     """Scores of every turn, from the trajectory's effects and the turn's own draws."""
     effects = np.repeat(draws.effects, draws.turns, axis=0)
     own_output, own_appended, own_gap = draws.normal[:, 0], draws.normal[:, 1], draws.normal[:, 2]
     tie = correlations.gap_appended
     with_gap = tie * own_gap + np.sqrt(1 - tie**2) * own_appended
+    appended = _blend(correlations.appended, effects[:, 0], with_gap)
+    # An agent that starts with a short prompt reads much before its second turn; one that resumes does not.
+    tie = np.where(position == 1, correlations.first_appended, 0.0)
     return _Scores(
         output=_blend(correlations.output, effects[:, 1], own_output),
-        appended=_blend(correlations.appended, effects[:, 0], with_gap),
+        appended=tie * np.repeat(draws.first, draws.turns) + np.sqrt(1 - tie**2) * appended,
         gap=_blend(correlations.gap, effects[:, 2], own_gap),
     )
 
