@@ -263,7 +263,9 @@ def general_gaps(shares: Floats, relative: Floats) -> list[Table]:
     normal = NormalDist()
 
     def mixture(log_s: float, shift: float, sigma: float) -> float:
-        return float(sum(w * normal.cdf((log_s - shift - np.log(r)) / sigma) for w, r in zip(shares, relative, strict=True)))
+        return float(
+            sum(w * normal.cdf((log_s - shift - np.log(r)) / sigma) for w, r in zip(shares, relative, strict=True))
+        )
 
     def shift_for(sigma: float) -> float:
         low, high = -10.0, 10.0

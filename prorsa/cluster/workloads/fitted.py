@@ -23,7 +23,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, scores: Floats, grid: Floats) -> Floats:
         """Values at ``scores``: linear between the points of ``grid``, constant beyond them."""
-        return np.interp(scores, grid, self.values)
+        return np.interp(scores, grid, np.asarray(self.values))
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +34,8 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, x: Floats) -> Floats:
         """Values at ``x``."""
-        return np.asarray(self.values)[np.searchsorted(self.edges, x, side="right")]
+        values: Floats = np.asarray(self.values, dtype=np.float64)[np.searchsorted(self.edges, x, side="right")]
+        return values
 
     def one(self, x: float) -> float:
         """The value at one ``x``."""
@@ -50,7 +51,7 @@ class LogNormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def at(self, scores: Floats) -> Floats:
         """Seconds at standard-normal ``scores``."""
         sigma = np.log(self.p99_s / self.median_s) / 2.3263
-        return np.exp(np.log(self.median_s) + sigma * scores)
+        return np.asarray(self.median_s * np.exp(sigma * scores))
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,6 +4,7 @@ Every trajectory has a counter-based random stream of its own, keyed by seed and
 of draws on every turn. So trajectory ``i`` of a seed is the same however many there are and whatever runs them.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -237,25 +238,28 @@ def _scores(correlations: Correlations, draws: _Draws, position: Ints) -> _Score
     """Scores of every turn, from the trajectory's effects and the turn's own draws."""
     effects = np.repeat(draws.effects, draws.turns, axis=0)
     own_output, own_appended, own_gap = draws.normal[:, 0], draws.normal[:, 1], draws.normal[:, 2]
-    tie = correlations.gap_appended
-    with_gap = tie * own_gap + np.sqrt(1 - tie**2) * own_appended
+    with_gap = _tied(correlations.gap_appended, own_gap, own_appended)
     appended = _blend(correlations.appended, effects[:, 0], with_gap)
     # An agent that starts with a short prompt reads much before its second turn; one that resumes does not.
-    tie = np.where(position == 1, correlations.first_appended, 0.0)
+    with_first = _tied(correlations.first_appended, np.repeat(draws.first, draws.turns), appended)
     return _Scores(
         output=_blend(correlations.output, effects[:, 1], own_output),
-        appended=tie * np.repeat(draws.first, draws.turns) + np.sqrt(1 - tie**2) * appended,
+        appended=np.where(position == 1, with_first, appended),
         gap=_blend(correlations.gap, effects[:, 2], own_gap),
     )
 
 
 def _blend(share: float, effect: Floats, own: Floats) -> Floats:
-    return np.sqrt(share) * effect + np.sqrt(1 - share) * own
+    """Scores of which the trajectory's effect explains ``share`` of the variance."""
+    return _tied(math.sqrt(share), effect, own)
 
 
-def _by_action(
-    fitted: Fitted, tables: Sequence[Sequence[Table]], action: Ints, bucket: Ints, scores: Floats
-) -> Floats:
+def _tied(correlation: float, to: Floats, own: Floats) -> Floats:
+    """Scores that correlate with the scores ``to``."""
+    return np.asarray(correlation * to + math.sqrt(1 - correlation**2) * own)
+
+
+def _by_action(fitted: Fitted, tables: Sequence[Sequence[Table]], action: Ints, bucket: Ints, scores: Floats) -> Floats:
     """Values at ``scores`` by the table of each turn's action and bucket; 0 where the action is -1: float64[T]."""
     grid = np.array(fitted.scores)
     values = np.zeros(len(scores))
@@ -268,7 +272,7 @@ def _by_action(
 
 def _shifted(action: Ints, starts: Ints) -> Ints:
     """The action of the answer before each turn; -1 for first turns."""
-    before = np.roll(action, 1)
+    before: Ints = np.roll(action, 1)
     before[starts] = -1
     return before
 
@@ -305,7 +309,7 @@ def _contexts(fitted: Fitted, first_turn: Ints, first_prompt: Ints, sizes: _Size
     output, appended, kind, rewritten = (
         column.tolist() for column in (sizes.output, sizes.appended, sizes.kind, sizes.rewritten)
     )
-    dropped = fitted.answer_dropped.at(sizes.output).tolist()
+    dropped = fitted.answer_dropped.at(sizes.output.astype(np.float64)).tolist()
     firsts = dict(zip(first_turn[:-1].tolist(), first_prompt.tolist(), strict=True))
     prompts: list[int] = []
     reuses: list[int] = []

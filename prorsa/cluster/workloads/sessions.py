@@ -125,7 +125,7 @@ def reuse_tokens(first_turn: Ints, prompt_tokens: Ints, output_tokens: Ints, new
     whole = covered > before_prompt - ROUNDING_TOKENS
     goes_on = np.where(prompt_tokens > context, context, np.minimum(before_prompt, prompt_tokens - 1))
     # A cache answers for all but one token at most: the last one is always computed.
-    reuse = np.minimum(np.where(whole, goes_on, covered), np.minimum(context, prompt_tokens - 1))
+    reuse: Ints = np.minimum(np.where(whole, goes_on, covered), np.minimum(context, prompt_tokens - 1))
     reuse[first_turn[:-1]] = 0
     return reuse
 
@@ -137,8 +137,8 @@ def _previous(values: Ints) -> Ints:
 def _turns_of(trajectories: Ints, first_turn: Ints, turns: Ints) -> Ints:
     """Indices of the first ``turns`` turns of each of ``trajectories``, in that order."""
     counts = turns[trajectories]
-    within = np.arange(counts.sum()) - np.repeat(offsets(counts)[:-1], counts)
-    return np.repeat(first_turn[trajectories], counts) + within
+    within: Ints = np.arange(counts.sum()) - np.repeat(offsets(counts)[:-1], counts)
+    return within + np.repeat(first_turn[trajectories], counts)
 
 
 # --- from rows to turns ---------------------------------------------------------------------------------------------
