@@ -1,0 +1,241 @@
+"""Rasters for the charts: pure functions from columns of values to rows of cells.
+
+They are drawn here rather than by a plotting widget because a cell has to carry two things at once, the band of a
+forecast as its ground and the actual as a line over it, because stacked areas have to tile without seams, and because
+the same charts have to work in ASCII and without colour.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.style import Style
+
+from prorsa.console.history import DemandPoint
+from prorsa.console.look import DECODE, MIXED, PREFILL, ROLE_COLOURS, SWITCHING, TEXT, Look, RoleKey
+from prorsa.events import Split
+
+Cell = tuple[str, Style | None]
+Raster = list[list[Cell]]
+
+STACK: Final[tuple[RoleKey, ...]] = ("prefill", "switching", "mixed", "decode")
+"""Roles from the bottom of the split chart to its top."""
+
+BLANK: Final[Cell] = (" ", None)
+_STEPS = 8
+_GROUND: Final = {role: Style(bgcolor=colour) for role, colour in ROLE_COLOURS.items()}
+_EDGE: Final = {
+    (below, above): Style(color=ROLE_COLOURS[below], bgcolor=ROLE_COLOURS[above]) for below in STACK for above in STACK
+}
+_EDGE_TO_NOTHING: Final = {role: Style(color=colour) for role, colour in ROLE_COLOURS.items()}
+_LINE: Final = Style(color=TEXT, bold=True)
+_DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BRAILLE = 0x2800
+
+
+def amounts(split: Split) -> list[tuple[RoleKey, int]]:
+    """Workers by role, in the order of :data:`STACK`."""
+    by_role = {"prefill": split.prefill, "switching": split.switching, "mixed": split.mixed, "decode": split.decode}
+    return [(role, by_role[role]) for role in STACK]
+
+
+def split_raster(columns: Sequence[Split | None], height: int, look: Look) -> Raster:
+    """The split over time as stacked areas, prefill at the bottom; a column that is not known stays empty.
+
+    The whole height is the largest number of workers in any column.
+    """
+    totals = [sum(amount for _, amount in amounts(split)) for split in columns if split is not None]
+    whole = max(totals, default=0)
+    stacks = [_stack(split, whole, height * _STEPS) if split is not None and whole else None for split in columns]
+    draw = _stacked_cell if look.colour and not look.glyphs.ascii else _patterned_cell
+    bottoms = range((height - 1) * _STEPS, -1, -_STEPS)
+    return [[BLANK if stack is None else draw(stack, bottom, look) for stack in stacks] for bottom in bottoms]
+
+
+def _stack(split: Split, whole: int, steps: int) -> list[tuple[RoleKey, int]]:
+    """Each role with the step at which its area ends, from the bottom."""
+    ends, reached = [], 0
+    for role, amount in amounts(split):
+        reached += amount
+        if amount:
+            ends.append((role, round(reached * steps / whole)))
+    return ends
+
+
+def _within(stack: Sequence[tuple[RoleKey, int]], bottom: int) -> list[tuple[RoleKey, int]]:
+    """The roles inside the cell that begins at step ``bottom``, each with how many steps of it they take."""
+    parts, at = [], bottom
+    for role, end in stack:
+        taken = min(end, bottom + _STEPS) - at
+        if taken > 0:
+            parts.append((role, taken))
+            at += taken
+    return parts
+
+
+def _stacked_cell(stack: Sequence[tuple[RoleKey, int]], bottom: int, look: Look) -> Cell:
+    parts = _within(stack, bottom)
+    if not parts:
+        return BLANK
+    role, taken = parts[0]
+    if taken == _STEPS:
+        return " ", _GROUND[role]
+    block = look.glyphs.levels[taken - 1]
+    above = parts[1][0] if len(parts) > 1 else None
+    return block, _EDGE_TO_NOTHING[role] if above is None else _EDGE[role, above]
+
+
+def _patterned_cell(stack: Sequence[tuple[RoleKey, int]], bottom: int, look: Look) -> Cell:
+    parts = _within(stack, bottom)
+    if not parts:
+        return BLANK
+    role, _ = max(parts, key=lambda part: part[1])
+    return look.glyphs.patterns[role], _EDGE_TO_NOTHING[role]
+
+
+def ratio_cells(split: Split | None, width: int, look: Look) -> list[Cell]:
+    """The split as one bar of ``width`` cells, every role with its letter; empty where it is not known."""
+    total = 0 if split is None else sum(amount for _, amount in amounts(split))
+    if split is None or not total or width <= 0:
+        return [BLANK] * max(width, 0)
+    row: list[Cell] = []
+    reached = 0
+    for role, amount in amounts(split):
+        reached += amount
+        length = round(reached * width / total) - len(row)
+        row += _labelled(role, amount, length, look)
+    return row
+
+
+def _labelled(role: RoleKey, amount: int, length: int, look: Look) -> list[Cell]:
+    letter = {"prefill": "P", "decode": "D", "mixed": "M", "switching": "~"}[role]
+    label = f" {amount}{letter} "
+    if not look.colour or look.glyphs.ascii:
+        text = label.center(length, look.glyphs.patterns[role])[:length] if len(label) <= length else letter * length
+        return [(char, _EDGE_TO_NOTHING[role]) for char in text]
+    ground = _INK[role]
+    text = label.center(length) if len(label) <= length else f"{amount}{letter}".center(length)[:length]
+    return [(char, ground) for char in text]
+
+
+_INK: Final = {
+    "prefill": Style(color="#06141D", bgcolor=PREFILL, bold=True),
+    "decode": Style(color="#1D1400", bgcolor=DECODE, bold=True),
+    "mixed": Style(color="#1D0A15", bgcolor=MIXED, bold=True),
+    "switching": Style(color="#0B0E11", bgcolor=SWITCHING, bold=True),
+}
+
+
+def nice_ceiling(value: float) -> float:
+    """The smallest of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that is at least ``value``; 1 for nothing."""
+    if value <= 0:
+        return 1.0
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    while power > value:
+        power /= 10
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * (1 - 1e-9))
+
+
+def peak(points: Sequence[DemandPoint | None]) -> float:
+    """The largest value of any point."""
+    values = [value for point in points if point for value in (point.p50, point.p90, point.actual) if value is not None]
+    return max(values, default=0.0)
+
+
+def demand_raster(
+    points: Sequence[DemandPoint | None], height: int, top: float, look: Look, *, colour: str, band: str
+) -> Raster:
+    """Forecast and actual in a field of ``len(points) / 2`` by ``height`` cells whose upper edge is ``top``.
+
+    The ground is the band p10-p90, the coloured line the median, the bright line over both the actual. Without colour
+    the band is a pattern and only the actual has a line; in ASCII a ``*``.
+    """
+    width = len(points) // 2
+    if look.glyphs.ascii:
+        return _ascii_demand(points[::2], height, top, look)
+    medians = _line_dots([point.p50 if point else None for point in points], height, top)
+    actuals = _line_dots([point.actual if point else None for point in points], height, top)
+    styles = {
+        ground: (
+            Style(color=colour, bgcolor=ground),
+            Style(color=TEXT, bgcolor=ground, bold=True),
+            Style(bgcolor=ground),
+        )
+        for ground in (band, None)
+    }
+    rows: Raster = []
+    for row in range(height):
+        cells: list[Cell] = []
+        for column in range(width):
+            inside = _in_band(points[2 * column], row, height, top)
+            median_style, actual_style, ground = styles[band if inside and look.colour else None]
+            dots, line = actuals[row][column], medians[row][column]
+            if dots:
+                cells.append((chr(_BRAILLE + dots), actual_style))
+            elif line and look.colour:
+                cells.append((chr(_BRAILLE + line), median_style))
+            else:
+                cells.append((look.glyphs.band if inside and not look.colour else " ", ground))
+        rows.append(cells)
+    return rows
+
+
+def _in_band(point: DemandPoint | None, row: int, height: int, top: float) -> bool:
+    if point is None or point.p10 is None or point.p90 is None:
+        return False
+    middle = (height - row - 0.5) / height * top
+    half = top / height / 2
+    return point.p10 - half * 0.999 < middle < point.p90 + half * 0.999
+
+
+def _line_dots(values: Sequence[float | None], height: int, top: float) -> list[list[int]]:
+    """Braille dots of a line through ``values``, two to a cell; neighbours are joined by vertical strokes."""
+    rows = [[0] * (len(values) // 2) for _ in range(height)]
+    levels = height * len(_DOTS[0])
+    before: int | None = None
+    for index, value in enumerate(values[: len(values) // 2 * 2]):
+        if value is None:
+            before = None
+            continue
+        level = min(max(round((1 - value / top) * (levels - 1)), 0), levels - 1)
+        start = level if before is None else before + (level > before) - (level < before)
+        for at in range(min(start, level), max(start, level) + 1):
+            rows[at // 4][index // 2] |= _DOTS[index % 2][at % 4]
+        before = level
+    return rows
+
+
+def _ascii_demand(points: Sequence[DemandPoint | None], height: int, top: float, look: Look) -> Raster:
+    rows: Raster = []
+    for row in range(height):
+        line: list[Cell] = []
+        for point in points:
+            actual = None if point is None or point.actual is None else point.actual
+            level = None if actual is None else min(max(round((1 - actual / top) * (height - 1)), 0), height - 1)
+            inside = _in_band(point, row, height, top)
+            line.append(("*", _LINE) if level == row else ((look.glyphs.band, None) if inside else BLANK))
+        rows.append(line)
+    return rows
+
+
+def sparkline(values: Sequence[float | None], top: float, look: Look) -> str:
+    """One character a value, by its share of ``top``; a blank where it is not known."""
+    levels = look.glyphs.levels
+    last = len(levels) - 1
+    return "".join(
+        " " if value is None else levels[min(max(round(value / top * last), 0), last)] if top > 0 else levels[0]
+        for value in values
+    )
+
+
+def bar(fraction: float | None, width: int, look: Look) -> str:
+    """A horizontal bar of ``width`` cells; dashes where the fraction is not known."""
+    glyphs = look.glyphs
+    if fraction is None:
+        return (glyphs.unknown * width)[:width]
+    parts = len(glyphs.bar)
+    filled = round(min(max(fraction, 0.0), 1.0) * width * parts)
+    whole, part = divmod(filled, parts)
+    text = glyphs.bar[-1] * whole + (glyphs.bar[part - 1] if part else "")
+    return text + glyphs.bar_rest * (width - len(text))

@@ -1,0 +1,132 @@
+"""Decisions with their reason: the latest in full, those before it in a line each."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.style import Style
+
+from prorsa.clock import seconds
+from prorsa.console.components.charts import bar
+from prorsa.console.components.drawing import Drawing
+from prorsa.console.look import Line, Look, badge, fit, wrap
+from prorsa.console.model import ConsoleModel, DecisionEntry
+from prorsa.console.text import count, run_time, span
+from prorsa.events import Alternative, Decision
+
+_STATUS: Final = {
+    "hold": ("HOLD", Style(color="#D5DCE4", bgcolor="#3A4450", bold=True)),
+    "applied": ("APPLIED", badge("#4CC38A")),
+    "proposed": ("PROPOSED", badge("#F0E442")),
+    "observed": ("OBSERVED", badge("#B48EF0")),
+}
+
+
+class DecisionPanel(Drawing):
+    """What the controller decided last, from what and why."""
+
+    def __init__(self, model: ConsoleModel, look: Look) -> None:
+        super().__init__(model, look, id="decisions", classes="panel")
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The latest decision, as much of it as fits, then the earlier ones."""
+        if not self.model.decisions:
+            return [self.line().gap().add("no decision yet", "muted")]
+        latest = self.model.decisions[0]
+        lines = self._headline(latest, width)
+        if height > 6:
+            lines += self._details(latest.decision, width)
+        if len(lines) + 2 < height:
+            lines += self._earlier(width, height - len(lines))
+        return lines[:height]
+
+    def _headline(self, entry: DecisionEntry, width: int) -> list[Line]:
+        decision = entry.decision
+        text, style = _STATUS[decision.status]
+        line = self.line().gap().add(f" {text} ", style).gap()
+        line.add(_split_change(decision), "strong").gap(2)
+        line.add(f"#{decision.decision_id}", "muted")
+        if entry.repeats > 1:
+            line.add(f" ×{entry.repeats}", "muted")
+        line.right(self.line().add(f"{self._age(decision)} ago", "muted").gap(), width)
+        lines = [line]
+        lines += [self.line().gap().add(text, "text") for text in wrap(decision.reason, width - 2)]
+        for guard in decision.guards:
+            parts = wrap(f"{guard.guard}: {guard.text}", width - 4)
+            lines += [
+                self.line().gap().add("! " if not row else "  ", "warning").add(part, "warning")
+                for row, part in enumerate(parts)
+            ]
+        return lines
+
+    def _age(self, decision: Decision) -> str:
+        return span(max(seconds(self.model.now_ns - decision.tick_ns), 0.0))
+
+    def _details(self, decision: Decision, width: int) -> list[Line]:
+        lines = []
+        for move in decision.moves:
+            line = self.line().gap().add(f"{move.worker_id} ", "strong").add(move.from_role, move.from_role)
+            line.add(f" {self.look.glyphs.arrow} ", "muted").add(move.to_role, move.to_role)
+            lines.append(line.add(fit(f"  {move.reason}", width - line.width - 1, self.look), "muted"))
+        lines += self._inputs(decision, width)
+        return lines + self._alternatives(decision, width)
+
+    def _inputs(self, decision: Decision, width: int) -> list[Line]:
+        items = sorted(decision.inputs.items())
+        if not items:
+            return []
+        lines = [self.line(), self._heading("from", width)]
+        names = max(len(name) for name, _ in items)
+        cell = min(names + 9, width - 2)
+        per_line = max((width - 1) // cell, 1)
+        for start in range(0, len(items), per_line):
+            line = self.line().gap()
+            for name, value in items[start : start + per_line]:
+                line.add(fit(name.replace("_", " "), cell - 9, self.look), "muted").gap()
+                line.add(fit(count(value), 6, self.look, align="right"), "text").gap(2)
+            lines.append(line)
+        return lines
+
+    def _alternatives(self, decision: Decision, width: int) -> list[Line]:
+        known = [option for option in decision.alternatives if option.cost is not None]
+        if not known:
+            return []
+        dearest = max(option.cost for option in known if option.cost is not None) or 1.0
+        lines = [self.line(), self._heading("alternatives, by cost", width)]
+        for option in sorted(known, key=lambda option: option.cost or 0.0)[:6]:
+            lines.append(self._alternative(option, decision, dearest, width))
+        return lines
+
+    def _alternative(self, option: Alternative, decision: Decision, dearest: float, width: int) -> Line:
+        chosen = option.split == decision.chosen
+        cost = option.cost or 0.0
+        line = self.line().gap().add(self.look.glyphs.live if chosen else " ", "good").gap()
+        line.add(fit(str(option.split), 8, self.look), "strong" if chosen else "text")
+        line.add(bar(cost / dearest, 10, self.look), Style(color="#8792A0", bgcolor="#1B232C")).gap()
+        line.add(fit(count(cost), 6, self.look, align="right"), "text").gap(2)
+        return line.add(fit(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
+
+    def _heading(self, text: str, width: int) -> Line:
+        line = self.line().gap().add(text, "muted").gap()
+        return line.add(self.look.glyphs.rule * max(width - line.width - 1, 0), "faint")
+
+    def _earlier(self, width: int, room: int) -> list[Line]:
+        entries = list(self.model.decisions)[1 : room - 1]
+        if not entries:
+            return []
+        lines = [self.line(), self._heading("earlier", width)]
+        return lines + [self._short(entry, width) for entry in entries]
+
+    def _short(self, entry: DecisionEntry, width: int) -> Line:
+        decision = entry.decision
+        text, _ = _STATUS[decision.status]
+        tone = {"hold": "muted", "applied": "good", "proposed": "warning", "observed": "text"}[decision.status]
+        line = self.line().gap().add(run_time(decision.tick_ns), "muted").gap()
+        line.add(fit(text.lower() + (f" ×{entry.repeats}" if entry.repeats > 1 else ""), 10, self.look), tone).gap()
+        line.add(fit(_split_change(decision), 11, self.look), "text" if decision.status != "hold" else "muted").gap()
+        return line.add(fit(decision.reason, max(width - line.width - 1, 0), self.look), "muted")
+
+
+def _split_change(decision: Decision) -> str:
+    if decision.current == decision.chosen:
+        return str(decision.chosen)
+    return f"{decision.current} → {decision.chosen}"

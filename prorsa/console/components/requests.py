@@ -1,0 +1,77 @@
+"""What operators have asked for, and what became of it."""
+
+from collections.abc import Sequence
+
+from prorsa.clock import seconds
+from prorsa.console.components.drawing import Drawing
+from prorsa.console.look import Line, Look, fit
+from prorsa.console.model import ConsoleModel
+from prorsa.console.requests import ENDED, RequestLife
+from prorsa.console.text import span
+
+_TONES = {
+    "requested": "warning",
+    "accepted": "text",
+    "draining": "warning",
+    "effective": "good",
+    "rejected": "critical",
+    "unanswered": "critical",
+    "expired": "muted",
+    "released": "muted",
+}
+
+
+class RequestPanel(Drawing):
+    """Requests, those in force first, each with the states it has been through."""
+
+    def __init__(self, model: ConsoleModel, look: Look) -> None:
+        super().__init__(model, look, id="requests", classes="panel")
+
+    def shown(self) -> list[RequestLife]:
+        """Those in force or pending, newest first, then the rest, newest first."""
+        lives = list(self.model.requests)[::-1]
+        return [life for life in lives if life.in_force or life.pending] + [
+            life for life in lives if not (life.in_force or life.pending)
+        ]
+
+    def get_content_height(self, container, viewport, width: int) -> int:  # type: ignore[no-untyped-def] # noqa: ANN001, ARG002
+        """A line a request, and one that says that there is none."""
+        return max(len(self.shown()), 1)
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """A line a request."""
+        shown = self.shown()
+        if not shown:
+            return [
+                self.line()
+                .gap()
+                .add(fit("nothing is held: P pins the selected worker, O holds a split", width - 2, self.look), "muted")
+            ]
+        what = min(max(len(life.what()) for life in shown), 24)
+        return [self._line(life, what, width) for life in shown[:height]]
+
+    def _line(self, life: RequestLife, what: int, width: int) -> Line:
+        over = life.state in ENDED
+        line = self.line().gap().add(fit(life.what(), what, self.look), "muted" if over else "strong").gap(2)
+        right = self.line()
+        if life.in_force and life.expires_ns is not None:
+            right.add(f"{span(max(seconds(life.expires_ns - self.model.now_ns), 0.0))} left", "text").gap()
+        room = width - line.width - right.width - 2
+        self._states(line, life, room)
+        rest = width - line.width - right.width - 4
+        note = life.detail if life.state in ("rejected", "unanswered") else f"{life.owner}: {life.reason}"
+        if note and rest >= 8:
+            line.gap(2).add(
+                fit(note, rest, self.look), _TONES[life.state] if life.state in ("rejected", "unanswered") else "muted"
+            )
+        return line.right(right, width)
+
+    def _states(self, line: Line, life: RequestLife, room: int) -> None:
+        """As many of the states as there is room for, the latest for sure."""
+        states = list(life.states)
+        while len(states) > 1 and sum(len(state) + 3 for state in states) - 3 > room:
+            del states[0]
+        for index, state in enumerate(states):
+            if index:
+                line.add(" → ", "faint")
+            line.add(state, _TONES[state] if index == len(states) - 1 else "muted")

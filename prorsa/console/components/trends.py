@@ -1,0 +1,247 @@
+"""The split and the demand over time: charts on wide screens, sparklines on narrower ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.segment import Segment
+
+from prorsa.console.components.charts import (
+    Raster,
+    demand_raster,
+    nice_ceiling,
+    peak,
+    sparkline,
+    split_raster,
+)
+from prorsa.console.components.drawing import Drawing
+from prorsa.console.history import resample
+from prorsa.console.look import (
+    BAND_DECODE,
+    BAND_PREFILL,
+    DECODE,
+    FAINT,
+    PREFILL,
+    STYLES,
+    TEXT,
+    Line,
+    Look,
+    cells,
+    fg,
+    fit,
+)
+from prorsa.console.model import ConsoleModel
+from prorsa.console.text import count, percent
+
+WINDOWS_S: Final = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
+"""Stretches of time that the charts can show."""
+
+_AXIS = 6
+
+
+@dataclass(slots=True)
+class Window:
+    """The stretch of time that every chart shows, up to the latest view."""
+
+    index: int = 3
+
+    @property
+    def length_s(self) -> float:
+        """Its length."""
+        return WINDOWS_S[self.index]
+
+    def zoom(self, steps: int) -> None:
+        """Show a stretch ``steps`` longer, or shorter if negative."""
+        self.index = min(max(self.index + steps, 0), len(WINDOWS_S) - 1)
+
+    def name(self) -> str:
+        """Its length in words."""
+        minutes = self.length_s / 60
+        return f"{minutes:g} min" if minutes < 60 else f"{minutes / 60:g} h"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target of the forecast as it is charted."""
+
+    key: str
+    title: str
+    short: str
+    colour: str
+    band: str
+
+
+TARGETS: Final = (
+    Target("prefill", "prefill demand", "prefill", PREFILL, BAND_PREFILL),
+    Target("decode_admission", "decode admission", "decode", DECODE, BAND_DECODE),
+)
+
+
+class Chart(Drawing):
+    """A chart with a value axis on its left and a time axis under it."""
+
+    def __init__(self, model: ConsoleModel, look: Look, window: Window, *, id: str) -> None:  # noqa: A002
+        super().__init__(model, look, id=id, classes="panel chart")
+        self.window = window
+
+    def bounds(self) -> tuple[float, float] | None:
+        """The stretch of time to draw; None before the first view."""
+        end_s = self.model.tick_s
+        return None if end_s is None else (end_s - self.window.length_s, end_s)
+
+    def framed(self, raster: Raster, labels: dict[int, str], width: int) -> list[Line]:
+        """The raster's rows behind their axis labels, and the time axis."""
+        lines = []
+        for row, items in enumerate(raster):
+            line = self.line().add(fit(labels.get(row, ""), _AXIS - 2, self.look, align="right"), "muted")
+            line.add(" |" if self.look.glyphs.ascii else " │", "faint")
+            line.segments += cells(items)
+            line.width += len(items)
+            lines.append(line)
+        return [*lines, self._time_axis(width)]
+
+    def _time_axis(self, width: int) -> Line:
+        line = self.line().to(_AXIS).add(f"−{self.window.name()}", "muted")
+        return line.right(self.line().add("now", "muted"), width)
+
+
+class SplitChart(Chart):
+    """Workers by role over time, as stacked areas, with the flips under them."""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """Legend, areas, marks of the flips, time."""
+        bounds = self.bounds()
+        rows, columns = height - 3, width - _AXIS
+        if bounds is None or rows < 1 or columns < 8:
+            return []
+        splits = self.model.splits.columns(*bounds, columns)
+        raster = split_raster(splits, rows, self.look)
+        whole = max((s.prefill + s.decode + s.mixed + s.switching for s in splits if s is not None), default=0)
+        labels = {0: str(whole), rows - 1: "0"} if whole else {}
+        *body, axis = self.framed(raster, labels, width)
+        return [self._legend(width), *body, self._flips(*bounds, columns), axis]
+
+    def _legend(self, width: int) -> Line:
+        line = self.line().to(_AXIS)
+        for role, name in (
+            ("decode", "D decode"),
+            ("prefill", "P prefill"),
+            ("mixed", "M mixed"),
+            ("switching", "~ flipping"),
+        ):
+            if role == "mixed" and (self.model.view is None or not self.model.view.split.mixed):
+                continue
+            if line.width + len(name) + 2 <= width:
+                line.add(name, role).gap(2)
+        return line
+
+    def _flips(self, from_s: float, to_s: float, columns: int) -> Line:
+        marks = [" "] * columns
+        for flip in self.model.flips:
+            if from_s <= flip.t_s <= to_s:
+                column = min(int((flip.t_s - from_s) / (to_s - from_s) * columns), columns - 1)
+                marks[column] = self.look.glyphs.up if flip.to_role == "prefill" else self.look.glyphs.down
+        line = self.line().add(fit("flip", _AXIS - 2, self.look, align="right"), "muted").gap(2)
+        styles = {self.look.glyphs.up: fg(PREFILL), self.look.glyphs.down: fg(DECODE)}
+        line.segments += cells([(mark, styles.get(mark)) for mark in marks])
+        line.width += columns
+        return line
+
+
+class DemandChart(Chart):
+    """Forecast against actual of one target over 15 s, at the tick the forecast was made."""
+
+    def __init__(self, model: ConsoleModel, look: Look, window: Window, target: Target) -> None:
+        super().__init__(model, look, window, id=target.key.replace("_", "-"))
+        self.target = target
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """What is expected now, the chart, time."""
+        bounds = self.bounds()
+        rows, columns = height - 2, width - _AXIS
+        if bounds is None or rows < 2 or columns < 8:
+            return []
+        found = self.model.demand[self.target.key].window(*bounds)
+        points = resample(found, *bounds, 2 * columns)
+        top = nice_ceiling(peak(points))
+        raster = demand_raster(points, rows, top, self.look, colour=self.target.colour, band=self.target.band)
+        labels = {0: count(top), rows - 1: "0"}
+        if rows > 4:
+            labels[(rows - 1) // 2] = count(top / 2)
+        body = self.framed(raster, labels if found else {}, width)
+        if not found:
+            self._say_empty(body)
+        return [self._legend(width), *body]
+
+    def _say_empty(self, body: list[Line]) -> None:
+        middle = body[(len(body) - 1) // 2]
+        del middle.segments[2:]
+        middle.width = _AXIS
+        middle.add("no forecast yet", "muted")
+
+    def _legend(self, width: int) -> Line:
+        glyphs = self.look.glyphs
+        line = self.line().to(_AXIS).add("*" if glyphs.ascii else "⣀⠤⠒", fg(TEXT, bold=True)).add(" actual  ", "muted")
+        if self.look.colour and not glyphs.ascii:
+            line.add("⣀⠤⠒", fg(self.target.colour)).add(" p50  ", "muted")
+            line.segments.append(Segment("   ", _band_style(self.target)))
+            line.width += 3
+        else:
+            line.add(glyphs.band * 3, "muted")
+        line.add(" p10–p90", "muted")
+        wape = self.model.score(self.target.key)
+        score = self.line().add("error ", "muted").add(percent(wape), "text")
+        return line.right(score, width)
+
+
+def _band_style(target: Target):  # type: ignore[no-untyped-def]
+    from rich.style import Style
+
+    return Style(bgcolor=target.band)
+
+
+def expectation(model: ConsoleModel, target: str) -> str:
+    """What is expected of a target over the next 15 s, with its 80 % interval."""
+    row = model.forecast_row(target)
+    if row is None:
+        return count(None)
+    middle = count(row.mean if row.p50 is None else row.p50)
+    return middle if row.p10 is None or row.p90 is None else f"{middle} ({count(row.p10)}–{count(row.p90)})"
+
+
+class Sparks(Drawing):
+    """The trends in three lines, for screens without room for charts."""
+
+    def __init__(self, model: ConsoleModel, look: Look, window: Window) -> None:
+        super().__init__(model, look, id="sparks")
+        self.window = window
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """Share of prefill workers, then a line a target."""
+        if self.model.tick_s is None:
+            return []
+        from_s, to_s = self.model.tick_s - self.window.length_s, self.model.tick_s
+        columns = width - 42
+        return [
+            self._prefill_workers(from_s, to_s, columns),
+            *(self._demand(t, from_s, to_s, columns) for t in TARGETS),
+        ][:height]
+
+    def _prefill_workers(self, from_s: float, to_s: float, columns: int) -> Line:
+        splits = self.model.splits.columns(from_s, to_s, columns)
+        workers = len(self.model.view.workers) if self.model.view is not None else 0
+        line = self.line().gap().add(fit("P workers", 12, self.look), "muted")
+        line.add(
+            sparkline([None if s is None else float(s.prefill) for s in splits], float(workers), self.look), "prefill"
+        )
+        return line.gap(2).add(f"last {self.window.name()}", "muted")
+
+    def _demand(self, target: Target, from_s: float, to_s: float, columns: int) -> Line:
+        points = resample(self.model.demand[target.key].window(from_s, to_s), from_s, to_s, columns)
+        values = [None if point is None else point.p50 for point in points]
+        line = self.line().gap().add(fit(f"{target.short} need", 12, self.look), "muted")
+        line.add(sparkline(values, peak(points), self.look), fg(target.colour)).gap(2)
+        return line.add("15 s: ", "muted").add(expectation(self.model, target.key), STYLES["text"])
+
+
+__all__ = ["FAINT", "TARGETS", "WINDOWS_S", "Chart", "DemandChart", "SplitChart", "Sparks", "Window", "expectation"]

@@ -1,0 +1,201 @@
+"""What the console knows: a pure fold of the run's events, with bounded history. It draws nothing and asks nobody."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prorsa.clock import seconds
+from prorsa.console.history import DemandHistory, SplitHistory
+from prorsa.console.requests import Requests
+from prorsa.console.text import ratio
+from prorsa.events import (
+    Alert,
+    Command,
+    Decision,
+    Flip,
+    Forecast,
+    ForecastRow,
+    Lease,
+    Override,
+    RunBegin,
+    RunEnd,
+    Stamped,
+    View,
+    WorkerView,
+    type_name,
+)
+
+TOPICS: Final = tuple(
+    type_name(cls) for cls in (View, Decision, Override, Command, Flip, Forecast, Alert, RunBegin, RunEnd, Lease)
+)
+"""What the console listens to."""
+
+CHART_HORIZON_S: Final = 15.0
+CHARTED: Final = ("prefill", "decode_admission")
+
+
+@dataclass(slots=True)
+class DecisionEntry:
+    """A decision, and how many like it came in a row: holds of one split under the same guards count as one."""
+
+    decision: Decision
+    repeats: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FlipEntry:
+    """A flip that has begun, at run time ``t_s``."""
+
+    flip_id: str
+    t_s: float
+    worker_id: str
+    to_role: str
+
+
+class ConsoleModel:
+    """Folds :class:`Stamped` events; every attribute may be read at any time.
+
+    Attributes:
+        view: the controller's latest aggregate; None until the first one came.
+        now_ns: run time of the latest event.
+        splits: the split over time.
+        demand: forecast and actual by target (``prefill``, ``decode_admission``), over 15 s from each tick.
+        decisions: newest first.
+        requests: what operators have asked for.
+        version: grows with each event that was folded.
+    """
+
+    def __init__(self, *, decisions: int = 200, flips: int = 512, alerts: int = 100, worker_points: int = 120) -> None:
+        self._limits = (decisions, flips, alerts, worker_points)
+        self.requests = Requests()
+        self.version = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the run, as before a jump in a replay; what this console has asked for stays."""
+        decisions, flips, alerts, self._worker_points = self._limits
+        self.view: View | None = None
+        self.run: RunBegin | None = None
+        self.ended: RunEnd | None = None
+        self.lease: Lease | None = None
+        self.now_ns = 0
+        self.splits = SplitHistory()
+        self.demand: dict[str, DemandHistory] = {target: DemandHistory() for target in CHARTED}
+        self.decisions: deque[DecisionEntry] = deque(maxlen=decisions)
+        self.flips: deque[FlipEntry] = deque(maxlen=flips)
+        self.alerts: deque[tuple[int, Alert]] = deque(maxlen=alerts)
+        self.kv_history: dict[str, deque[float | None]] = {}
+        self._flip_of: dict[str, Flip] = {}
+        self._sees_forecasts = False
+        self.version += 1
+
+    def apply(self, stamped: Stamped) -> None:
+        """Fold one event. Events of other kinds than :data:`TOPICS` are passed over."""
+        event = stamped.event
+        self.now_ns = max(self.now_ns, stamped.t_ns)
+        match event:
+            case View():
+                self._fold_view(event)
+            case Forecast():
+                self._sees_forecasts = True
+                self._fold_forecast(event.tick_ns, event.rows)
+                for settled in event.settled:
+                    if settled.horizon_s == CHART_HORIZON_S and settled.target in self.demand:
+                        self.demand[settled.target].settle(settled)
+            case Decision():
+                self._fold_decision(event)
+            case Flip():
+                self._fold_flip(event)
+            case Override():
+                self.requests.override(event)
+            case Command():
+                self.requests.command(event)
+            case Alert():
+                self.alerts.appendleft((stamped.t_ns, event))
+            case RunBegin():
+                self.run, self.ended = event, None
+            case RunEnd():
+                self.ended = event
+            case Lease():
+                self.lease = event
+        self.version += 1
+
+    def _fold_view(self, view: View) -> None:
+        self.view = view
+        self.splits.add(seconds(view.tick_ns), view.split)
+        if not self._sees_forecasts:
+            self._fold_forecast(view.tick_ns, view.forecast)
+        for override in view.overrides:
+            self.requests.seen_in_view(override, view.tick_ns)
+        if view.last_decision is not None and not self.decisions:
+            self._fold_decision(view.last_decision)
+        for worker in view.workers:
+            points = self.kv_history.setdefault(worker.worker_id, deque(maxlen=self._worker_points))
+            points.append(ratio(worker.kv_used, worker.kv_capacity))
+
+    def _fold_forecast(self, tick_ns: int, rows: tuple[ForecastRow, ...]) -> None:
+        for row in rows:
+            if row.source == "total" and row.horizon_s == CHART_HORIZON_S and row.target in self.demand:
+                self.demand[row.target].forecast(tick_ns, row)
+
+    def _fold_decision(self, decision: Decision) -> None:
+        newest = self.decisions[0] if self.decisions else None
+        if newest is not None and newest.decision.decision_id == decision.decision_id:
+            newest.decision = decision
+        elif newest is not None and _alike(newest.decision, decision):
+            newest.decision = decision
+            newest.repeats += 1
+        else:
+            self.decisions.appendleft(DecisionEntry(decision))
+
+    def _fold_flip(self, flip: Flip) -> None:
+        if flip.state in ("serving", "restored", "quarantined"):
+            self._flip_of.pop(flip.worker_id, None)
+        else:
+            self._flip_of[flip.worker_id] = flip
+        if not any(known.flip_id == flip.flip_id for known in self.flips):
+            self.flips.append(FlipEntry(flip.flip_id, seconds(flip.tick_ns), flip.worker_id, flip.to_role))
+
+    # --- what is asked of it ---------------------------------------------------------------------------------------
+
+    @property
+    def tick_s(self) -> float | None:
+        """Run time of the latest view, in seconds."""
+        return None if self.view is None else seconds(self.view.tick_ns)
+
+    @property
+    def proposal(self) -> Decision | None:
+        """The plan that waits for approval."""
+        return None if self.view is None else self.view.proposal
+
+    def worker(self, worker_id: str) -> WorkerView | None:
+        """A worker of the latest view."""
+        workers = () if self.view is None else self.view.workers
+        return next((worker for worker in workers if worker.worker_id == worker_id), None)
+
+    def flip(self, worker_id: str) -> Flip | None:
+        """The flip that a worker is in."""
+        return self._flip_of.get(worker_id)
+
+    def forecast_row(
+        self, target: str, source: str = "total", horizon_s: float = CHART_HORIZON_S
+    ) -> ForecastRow | None:
+        """A row of the latest forecast that the view carries."""
+        rows = () if self.view is None else self.view.forecast
+        wanted = (target, source, horizon_s)
+        return next((row for row in rows if (row.target, row.source, row.horizon_s) == wanted), None)
+
+    def score(self, target: str, name: str = "wape", horizon_s: float = CHART_HORIZON_S) -> float | None:
+        """A score of the forecasts so far, as the view carries them by target, horizon and name."""
+        scores: Mapping[str, Mapping[str, Mapping[str, float | None]]] = {} if self.view is None else self.view.scores
+        return scores.get(target, {}).get(f"{horizon_s:g}", {}).get(name)
+
+
+def _alike(before: Decision, after: Decision) -> bool:
+    return (
+        before.status == after.status == "hold"
+        and before.chosen == after.chosen
+        and before.policy == after.policy
+        and [guard.guard for guard in before.guards] == [guard.guard for guard in after.guards]
+    )
