@@ -11,24 +11,26 @@ The fit is deterministic: the same traces give the same files, byte for byte.
 import argparse
 import csv
 import gzip
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from prorsa.cluster.profile import load_profile
 from prorsa.cluster.workloads import fitted
 from prorsa.cluster.workloads.fitted import Action, Correlations, Fitted, LogNormal, Steps, Table
-from prorsa.cluster.workloads.limits import cut, offsets
-from prorsa.cluster.workloads.sessions import ROUNDING_TOKENS
+from prorsa.cluster.workloads.generators import generate
+from prorsa.cluster.workloads.limits import Bools, Cut, Floats, Ints, cut, offsets
+from prorsa.cluster.workloads.sessions import ROUNDING_TOKENS, load_sessions
+from prorsa.cluster.workloads.workload import Workload
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+CODING: Final = "coding-sessions.csv.gz"
+GENERAL: Final = "airline-agent-turns.csv.gz"
 
 FIT_CONTEXT: Final = 163_840
 """Turns beyond the longest context of the models that Prorsa has latency data for are left out of the fit."""
@@ -41,6 +43,12 @@ CDF: Final = np.array([NormalDist().cdf(z) for z in SCORES])
 BUCKETS: Final = (0, 1, 2, 4, 9, 30)
 MIN_SAMPLES: Final = 60
 """A bucket of an action with fewer samples than this takes the action's pooled table."""
+
+MIN_CALLS: Final = 10
+"""Tools of the general agent that are called less often than this are one."""
+
+LARGE_TURN_TOKENS: Final = 20_000
+"""Turns that compute more than this are the tail of which the comparison gives the share."""
 
 GAP_EDGES_S: Final = (60.0, 300.0)
 ANSWER_EDGES: Final = (100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0)
@@ -112,6 +120,11 @@ def share(mask: Bools, among: Bools) -> float:
     return round(float(np.sum(mask & among) / max(1, np.sum(among))), 4)
 
 
+def spaced(samples: Floats) -> tuple[float, ...]:
+    """Quantiles at 81 equally spaced probabilities from 0 to 1."""
+    return tuple(np.rint(np.quantile(samples, np.linspace(0, 1, 81))).tolist())
+
+
 def steps(edges: Sequence[float], x: Floats, event: Bools, among: Bools) -> Steps:
     """Frequencies of an event by the value of ``x``."""
     cell = np.searchsorted(edges, x, side="right")
@@ -153,12 +166,31 @@ def session_means(scores: Floats, session: Ints, sessions: int) -> Floats:
 def explained(scores: Floats, session: Ints, means: Floats) -> float:
     """Share of the variance between sessions (one-way analysis of variance)."""
     known = ~np.isnan(scores)
+    if not known.any():
+        return 0.0
     within = np.sum((scores[known] - means[session[known]]) ** 2) / (known.sum() - np.sum(~np.isnan(means)))
     return round(float(max(0.0, 1 - within / np.var(scores[known]))), 3)
 
 
-def correlations(data: Trace, appended: Floats, goes_on: Bools, lengths: Ints) -> Correlations:
-    sessions = len(lengths)
+def session_correlations(data: Trace, means: Sequence[Floats]) -> Floats:
+    """5 x 5: first prompt, turns, and the session means of the scores; the turns only with the first prompt.
+
+    The tables are pooled over turns, where long sessions weigh more: tied to the number of turns, the effects would
+    shift what the tables give.
+    """
+    lengths = np.bincount(data.session)
+    everyone = np.ones(len(lengths), bool)
+    columns = [normal_ranks(data.prompt[data.first], everyone), normal_ranks(lengths.astype(float), everyone), *means]
+    known = [column for column in columns if not np.isnan(column).all()]
+    enough = np.all(~np.isnan(known), axis=0) & (lengths > 5)
+    matrix = np.eye(5)
+    matrix[: len(known), : len(known)] = np.corrcoef(np.array(known)[:, enough])
+    matrix[1, 2:] = matrix[2:, 1] = 0.0
+    return matrix
+
+
+def correlations(data: Trace, appended: Floats, goes_on: Bools) -> Correlations:
+    sessions = int(data.session[-1]) + 1
     gap_known = ~data.first & ~np.isnan(data.gap_s)
     scores = [
         normal_ranks(appended, goes_on),
@@ -167,65 +199,89 @@ def correlations(data: Trace, appended: Floats, goes_on: Bools, lengths: Ints) -
     ]
     means = [session_means(score, data.session, sessions) for score in scores]
     own = [score - mean[data.session] for score, mean in zip(scores, means, strict=True)]
-    both = goes_on & gap_known
-    everyone = np.ones(sessions, bool)
-    columns = [normal_ranks(data.prompt[data.first], everyone), normal_ranks(lengths.astype(float), everyone), *means]
-    enough = np.all(~np.isnan(columns), axis=0) & (lengths > 5)
-    matrix = np.corrcoef(np.array(columns)[:, enough]) if gap_known.any() else np.eye(5)
-    # The tables are pooled over turns, where long sessions weigh more: tied to the number of turns, effects would shift
-    # what the tables give.
-    matrix[1, 2:] = matrix[2:, 1] = 0.0
     second = goes_on & (data.turn == 1)
-    firsts = normal_ranks(data.prompt[data.first], everyone)[data.session]
+    firsts = normal_ranks(data.prompt[data.first], np.ones(sessions, bool))[data.session]
     return Correlations(
-        trajectory=tuple(tuple(round(float(value), 3) for value in row) for row in matrix),
+        trajectory=tuple(tuple(round(float(value), 3) for value in row) for row in session_correlations(data, means)),
         appended=explained(scores[0], data.session, means[0]),
         output=explained(scores[1], data.session, means[1]),
-        gap=explained(scores[2], data.session, means[2]) if gap_known.any() else 0.0,
-        first_appended=round(float(np.corrcoef(firsts[second], normal_ranks(appended, second)[second])[0, 1]), 3),
-        gap_appended=round(float(np.corrcoef(own[0][both], own[2][both])[0, 1]), 3) if both.any() else 0.0,
+        gap=explained(scores[2], data.session, means[2]),
+        first_appended=correlation(firsts, normal_ranks(appended, second), second),
+        gap_appended=correlation(own[0], own[2], goes_on & gap_known),
     )
+
+
+def correlation(a: Floats, b: Floats, among: Bools) -> float:
+    """Correlation, 0 where there is nothing to correlate."""
+    return round(float(np.corrcoef(a[among], b[among])[0, 1]), 3) if among.any() else 0.0
 
 
 # --- the two workloads ----------------------------------------------------------------------------------------------
 
 
-def fit_coding(folder: Path) -> Fitted:
-    columns = read(folder / "coding-sessions.csv.gz")
-    # An answer whose stop reason is unknown counts as one that called a tool, as 94 % of the known ones do.
-    whole = trace(columns, ["user" if stop == "end_turn" else "tool" for stop in columns["stop_reason"]])
-    whole_lengths = np.bincount(whole.session)
-    ends = cut(offsets(whole_lengths), whole.prompt.astype(int), whole.output.astype(int), FIT_CONTEXT)
-    data = select(whole, ends.kept)
-    early = cut(offsets(whole_lengths), whole.prompt.astype(int), whole.output.astype(int), TURNS_CONTEXT)
-    session = np.unique(data.session, return_inverse=True)[1]
-    data = Trace(**{**data.__dict__, "session": session})
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """How each prompt follows from the context before it: the kinds of the model, bool[T], and sizes, float64[T]."""
+
+    goes_on: Bools
+    dropped: Bools
+    rewritten: Bools
+    compacted: Bools
+    tool: Ints
+    before: Floats
+    answer: Floats
+    appended: Floats
+    kept: Floats
+
+
+def prompts(data: Trace) -> Prompts:
     before, answer = data.before(data.prompt), data.before(data.output)
-    tool = np.where(data.first, -1, np.roll(data.action, 1))
     missed = before - (data.prompt - data.new)
     later = ~data.first
     goes_on = later & (missed < ROUNDING_TOKENS) & (data.prompt > before + answer)
     compacted = later & (missed >= REWRITE_TOKENS) & (data.prompt < before)
     rewritten = later & (missed >= REWRITE_TOKENS) & ~compacted
-    dropped = later & ~goes_on & ~compacted & ~rewritten
-    appended = data.prompt - before - answer
-    kept = (data.prompt - data.new) / np.minimum(data.prompt, before)
-    gap_known = later & ~np.isnan(data.gap_s)
-    actions = []
-    for number, name in enumerate(data.names):
-        here, after = data.action == number, tool == number
-        following = after & later
-        actions.append(
-            Action(
-                name=name,
-                start=share(here, data.first),
-                next=tuple(share(data.action == other, following) for other in range(len(data.names))),
-                output=bucketed(data.turn, data.output, here),
-                appended=bucketed(data.turn, appended, after & goes_on),
-                gap_s=table(data.gap_s[after & gap_known]),
-                rewritten=steps(GAP_EDGES_S, data.gap_s, rewritten, after & gap_known & (data.turn > 1)),
-            )
-        )
+    return Prompts(
+        goes_on=goes_on,
+        dropped=later & ~goes_on & ~compacted & ~rewritten,
+        rewritten=rewritten,
+        compacted=compacted,
+        tool=np.where(data.first, -1, np.roll(data.action, 1)),
+        before=before,
+        answer=answer,
+        appended=data.prompt - before - answer,
+        kept=(data.prompt - data.new) / np.minimum(data.prompt, before),
+    )
+
+
+def limited(whole: Trace, max_context: int) -> tuple[Trace, Cut]:
+    """The turns that a limit of context leaves, and where it cuts the sessions."""
+    ends = cut(offsets(np.bincount(whole.session)), whole.prompt.astype(int), whole.output.astype(int), max_context)
+    kept = select(whole, ends.kept)
+    return replace(kept, session=np.unique(kept.session, return_inverse=True)[1]), ends
+
+
+def coding_action(data: Trace, seen: Prompts, number: int) -> Action:
+    here, after = data.action == number, seen.tool == number
+    timed = after & ~np.isnan(data.gap_s)
+    return Action(
+        name=data.names[number],
+        start=share(here, data.first),
+        next=tuple(share(data.action == other, after) for other in range(len(data.names))),
+        output=bucketed(data.turn, data.output, here),
+        appended=bucketed(data.turn, seen.appended, after & seen.goes_on),
+        gap_s=table(data.gap_s[timed]),
+        rewritten=steps(GAP_EDGES_S, data.gap_s, seen.rewritten, timed & (data.turn > 1)),
+    )
+
+
+def fit_coding(folder: Path) -> Fitted:
+    columns = read(folder / CODING)
+    # An answer whose stop reason is unknown counts as one that called a tool, as 94 % of the known ones do.
+    whole = trace(columns, ["user" if stop == "end_turn" else "tool" for stop in columns["stop_reason"]])
+    data, _ = limited(whole, FIT_CONTEXT)
+    _, ends = limited(whole, TURNS_CONTEXT)
+    seen = prompts(data)
     return Fitted(
         name="coding",
         provenance=(
@@ -233,18 +289,18 @@ def fit_coding(folder: Path) -> Fitted:
             "callanjfox/kv-cache-tester (traces/*.json, Apache-2.0). Not in the data and assumed: sandbox_s, reward_s."
         ),
         scores=tuple(SCORES.tolist()),
-        first_prompt=tuple(np.rint(np.quantile(whole.prompt[whole.first], np.linspace(0, 1, 81))).tolist()),
-        turns=natural_turns(early.turns[early.turns > 0], early.truncated[early.turns > 0]),
+        first_prompt=spaced(whole.prompt[whole.first]),
+        turns=natural_turns(ends.turns[ends.turns > 0], ends.truncated[ends.turns > 0]),
         buckets=BUCKETS,
-        actions=tuple(actions),
-        correlations=correlations(data, appended, goes_on, np.bincount(data.session)),
-        answer_dropped=steps(ANSWER_EDGES, answer, dropped, dropped | goes_on),
-        dropped_growth=table(np.maximum(0.0, (data.prompt - before) / answer)[dropped]),
-        first_rewritten=share(rewritten, data.turn == 1),
-        rewritten_kept=table(kept[rewritten]),
-        compacted=steps(CONTEXT_EDGES, before + answer, compacted, later),
-        compacted_size=table((data.prompt / before)[compacted]),
-        compacted_kept=table(kept[compacted]),
+        actions=tuple(coding_action(data, seen, number) for number in range(len(data.names))),
+        correlations=correlations(data, seen.appended, seen.goes_on),
+        answer_dropped=steps(ANSWER_EDGES, seen.answer, seen.dropped, seen.dropped | seen.goes_on),
+        dropped_growth=table(np.maximum(0.0, (data.prompt - seen.before) / seen.answer)[seen.dropped]),
+        first_rewritten=share(seen.rewritten, data.turn == 1),
+        rewritten_kept=table(seen.kept[seen.rewritten]),
+        compacted=steps(CONTEXT_EDGES, seen.before + seen.answer, seen.compacted, ~data.first),
+        compacted_size=table((data.prompt / seen.before)[seen.compacted]),
+        compacted_kept=table(seen.kept[seen.compacted]),
         sandbox_s=LogNormal(median_s=5.0, p99_s=45.0),
         reward_s=LogNormal(median_s=12.0, p99_s=90.0),
     )
@@ -258,78 +314,78 @@ GAP_MEDIAN_S: Final = 2.0
 GAP_P90_S: Final = 10.0
 
 
+def bisect(low: float, high: float, too_high: Callable[[float], bool]) -> float:
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if too_high(middle) else (middle, high)
+    return (low + high) / 2
+
+
 def general_gaps(shares: Floats, relative: Floats) -> list[Table]:
     """Lognormal gaps of each action, such that all together have the median and 90th percentile given above."""
     normal = NormalDist()
 
-    def mixture(log_s: float, shift: float, sigma: float) -> float:
-        return float(
-            sum(w * normal.cdf((log_s - shift - np.log(r)) / sigma) for w, r in zip(shares, relative, strict=True))
-        )
+    def below(gap_s: float, shift: float, sigma: float) -> float:
+        scores = (np.log(gap_s) - shift - np.log(relative)) / sigma
+        return float(np.dot(shares, [normal.cdf(score) for score in scores]))
 
     def shift_for(sigma: float) -> float:
-        low, high = -10.0, 10.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if mixture(np.log(GAP_MEDIAN_S), middle, sigma) > 0.5 else (low, middle)
-        return low
+        return bisect(-10.0, 10.0, lambda shift: below(GAP_MEDIAN_S, shift, sigma) < 0.5)
 
-    low, high = 0.1, 5.0
-    for _ in range(60):
-        sigma = (low + high) / 2
-        wide = mixture(np.log(GAP_P90_S), shift_for(sigma), sigma) < 0.9
-        low, high = (low, sigma) if wide else (sigma, high)
+    sigma = bisect(0.1, 5.0, lambda wide: below(GAP_P90_S, shift_for(wide), wide) < 0.9)
     shift = shift_for(sigma)
-    return [Table(tuple(float(f"{v:.5g}") for v in r * np.exp(shift + sigma * SCORES))) for r in relative]
+    return [Table(tuple(float(f"{v:.5g}") for v in factor * np.exp(shift + sigma * SCORES))) for factor in relative]
+
+
+NONE: Final = Steps((), (0.0,))
+
+
+def general_action(data: Trace, seen: Prompts, number: int, gap_s: Table) -> Action:
+    here, after = data.action == number, seen.tool == number
+    return Action(
+        name=data.names[number],
+        start=share(here, data.first),
+        next=tuple(share(data.action == other, after) for other in range(len(data.names))),
+        output=(table(data.output[here]),),
+        appended=(table(seen.appended[after]),),
+        gap_s=gap_s,
+        rewritten=NONE,
+    )
 
 
 def fit_general(folder: Path) -> Fitted:
-    columns = read(folder / "airline-agent-turns.csv.gz")
-    counts = {name: columns["next_action"].count(name) for name in columns["next_action"]}
+    columns = read(folder / GENERAL)
+    counts = Counter(columns["next_action"])
     # A transfer to a person ends the conversation with the agent, as the user's last word does.
-    merged = ["user" if name.startswith("transfer") else name if counts[name] > 10 else "other"
-              for name in columns["next_action"]]  # fmt: skip
-    data = trace(columns, merged)
+    calls = ["user" if name.startswith("transfer") else name for name in columns["next_action"]]
+    data = trace(columns, [name if counts[name] >= MIN_CALLS else "other" for name in calls])
+    seen = prompts(data)
     later = ~data.first
-    before, answer = data.before(data.prompt), data.before(data.output)
-    appended = data.prompt - before - answer
-    tool = np.where(data.first, -1, np.roll(data.action, 1))
-    shares = np.bincount(tool[later], minlength=len(data.names)) / later.sum()
+    kinds = range(len(data.names))
+    shares = np.bincount(seen.tool[later], minlength=len(kinds)) / later.sum()
     gaps = general_gaps(shares, np.array([RELATIVE_DURATION.get(name, 1.0) for name in data.names]))
-    none, zeros = Steps((), (0.0,)), Table((0.0,) * len(SCORES))
-    actions = tuple(
-        Action(
-            name=name,
-            start=share(data.action == number, data.first),
-            next=tuple(share(data.action == other, later & (tool == number)) for other in range(len(data.names))),
-            output=(table(data.output[data.action == number]),),
-            appended=(table(appended[tool == number]),),
-            gap_s=gaps[number],
-            rewritten=none,
-        )
-        for number, name in enumerate(data.names)
-    )
     lengths = np.bincount(data.session)
+    nothing = Table((0.0,) * len(SCORES))
     return Fitted(
         name="general",
         provenance=(
-            "Sizes, turns and tools fitted by scripts/fit_workloads.py to 200 trajectories of sierra-research/tau-bench "
-            "(historical_trajectories/gpt-4o-airline.json, MIT; tokens are characters / 4). Not in the data and "
-            "assumed: gaps (lognormal, median 2 s, 90th percentile 10 s over all tools), reward_s; no sandbox."
+            "Sizes, turns and tools fitted by scripts/fit_workloads.py to 200 trajectories of sierra-research/"
+            "tau-bench (historical_trajectories/gpt-4o-airline.json, MIT; tokens are characters / 4). Not in the data "
+            "and assumed: gaps (lognormal, median 2 s, 90th percentile 10 s over all tools), reward_s; no sandbox."
         ),
         scores=tuple(SCORES.tolist()),
-        first_prompt=tuple(np.rint(np.quantile(data.prompt[data.first], np.linspace(0, 1, 81))).tolist()),
+        first_prompt=spaced(data.prompt[data.first]),
         turns=natural_turns(lengths, np.zeros(len(lengths), bool)),
         buckets=(0,),
-        actions=actions,
-        correlations=correlations(data, appended, later, lengths),
-        answer_dropped=none,
-        dropped_growth=zeros,
+        actions=tuple(general_action(data, seen, number, gaps[number]) for number in kinds),
+        correlations=correlations(data, seen.appended, later),
+        answer_dropped=NONE,
+        dropped_growth=nothing,
         first_rewritten=0.0,
-        rewritten_kept=zeros,
-        compacted=none,
-        compacted_size=zeros,
-        compacted_kept=zeros,
+        rewritten_kept=nothing,
+        compacted=NONE,
+        compacted_size=nothing,
+        compacted_kept=nothing,
         sandbox_s=None,
         reward_s=LogNormal(median_s=0.5, p99_s=3.0),
     )
@@ -337,13 +393,61 @@ def fit_general(folder: Path) -> Fitted:
 
 def write(statistics: Fitted) -> None:
     folder = Path(fitted.__file__).parent / "fitted"
-    text = msgspec.json.format(msgspec.json.encode(statistics), indent=0)
-    (folder / f"{statistics.name}.json").write_bytes(text + b"\n")
+    (folder / f"{statistics.name}.json").write_bytes(msgspec.json.encode(statistics) + b"\n")
+
+
+# --- real beside generated ------------------------------------------------------------------------------------------
+
+
+def measures(workload: Workload) -> dict[str, Floats]:
+    later = np.ones(workload.turns, bool)
+    later[workload.first_turn[:-1]] = False
+    computed = workload.prompt_tokens - workload.reuse_tokens
+    starts = workload.first_turn[:-1]
+    return {
+        "turns": np.diff(workload.first_turn).astype(float),
+        "first prompt": workload.prompt_tokens[~later].astype(float),
+        "prompt": workload.prompt_tokens.astype(float),
+        "output": workload.output_tokens.astype(float),
+        "computed, later turns": computed[later].astype(float),
+        "computed a trajectory": np.add.reduceat(computed, starts).astype(float),
+        "output a trajectory": np.add.reduceat(workload.output_tokens, starts).astype(float),
+        "gap, s": workload.gap_s[later],
+    }
+
+
+def tail_share(workload: Workload) -> float:
+    computed = workload.prompt_tokens - workload.reuse_tokens
+    return float(computed[computed > LARGE_TURN_TOKENS].sum() / computed.sum())
+
+
+def compare(folder: Path, name: str, file: str) -> None:
+    profile = load_profile("qwen3-32b-h200-tp2")
+    real = load_sessions(folder / file, profile=profile)
+    generated = generate(name, profile=profile, trajectories=4096, seed=0)
+    print(f"\n| {name} | real p50 | p90 | mean | generated p50 | p90 | mean |\n|---|---|---|---|---|---|---|")
+    other = measures(generated)
+    for label, values in measures(real).items():
+        cells = [
+            f"{f(v):,.4g}" for v in (values, other[label]) for f in (np.median, lambda v: np.quantile(v, 0.9), np.mean)
+        ]
+        print(f"| {label} | {' | '.join(cells)} |")
+    for label, f in (("truncated", lambda w: np.mean(w.truncated)), ("tail share", tail_share)):
+        print(f"| {label} | | | {f(real):.1%} | | | {f(generated):.1%} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path, help="folder of the two traces")
+    parser.add_argument("--compare", action="store_true", help="print tables instead of writing the fits")
+    given = parser.parse_args()
+    if given.compare:
+        compare(given.traces, "coding", CODING)
+        compare(given.traces, "general", GENERAL)
+    else:
+        write(fit_coding(given.traces))
+        write(fit_general(given.traces))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path)
-    folder = parser.parse_args().traces
-    write(fit_coding(folder))
-    write(fit_general(folder))
+    main()

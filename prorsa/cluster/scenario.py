@@ -106,7 +106,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
         return msgspec.structs.replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def make_workload(
-        self, seed: int, *, sessions: str | Path | None = None, profile: Profile | None = None
+        self, seed: int, sessions: str | Path | None = None, *, profile: Profile | None = None
     ) -> Workload:
         """The workload of a seed: generated, or replayed from ``sessions`` (else the scenario's own file).
 

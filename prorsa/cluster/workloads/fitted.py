@@ -23,7 +23,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, scores: Floats, grid: Floats) -> Floats:
         """Values at ``scores``: linear between the points of ``grid``, constant beyond them."""
-        return np.interp(scores, grid, np.asarray(self.values))
+        values: Floats = np.interp(scores, grid, np.asarray(self.values))
+        return values
 
 
 class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

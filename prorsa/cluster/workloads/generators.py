@@ -292,7 +292,8 @@ def _first_prompts(fitted: Fitted, scores: Floats, profile: Profile) -> Ints:
     probabilities = np.linspace(0.0, 1.0, len(values))
     normal = NormalDist()
     share = np.array([normal.cdf(score) for score in scores]) * np.interp(longest, values, probabilities)
-    return np.rint(np.interp(share, probabilities, values)).astype(np.int64)
+    prompts: Ints = np.rint(np.interp(share, probabilities, values)).astype(np.int64)
+    return prompts
 
 
 def _contexts(fitted: Fitted, first_turn: Ints, first_prompt: Ints, sizes: _Sizes) -> tuple[Ints, Ints]:
