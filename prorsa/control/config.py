@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from prorsa.cluster.executor import ExecutorConfig
 from prorsa.cluster.profile import Profile
-from prorsa.errors import ConfigError
 from prorsa.events import Mode
 
 ForecastKind = Literal["lifecycle", "ewma", "perfect"]
@@ -57,20 +56,3 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def digest(self) -> str:
         """A short hash of all settings, for decision events."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:12]
-
-    def to_meta(self) -> dict[str, object]:
-        """As plain data, for a journal's manifest."""
-        plain: dict[str, object] = msgspec.to_builtins(self)
-        return plain
-
-    @classmethod
-    def from_meta(cls, meta: object) -> "ControlConfig":
-        """Back from a manifest.
-
-        Raises:
-            ConfigError: if the journal was written with other settings than this version knows.
-        """
-        try:
-            return msgspec.convert(meta, cls)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"controller settings in the journal: {error}; it is of another version") from error

@@ -21,6 +21,7 @@ from prorsa.control.cost import CostModel
 from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
+from prorsa.control.seen import with_seen
 from prorsa.events import (
     EVENT_TYPES,
     AnyEvent,
@@ -28,6 +29,7 @@ from prorsa.events import (
     Decision,
     EffectResult,
     Forecast,
+    ForecastRow,
     GuardEffect,
     Mode,
     Move,
@@ -132,39 +134,45 @@ class Controller:
 
     # --- ticks ------------------------------------------------------------------------------------------------------
 
-    def tick(self, t_ns: int, upto_hub_seq: int, seen: Frame | None = None) -> Step:
+    def tick(self, t_ns: int, upto_hub_seq: int, perfect: tuple[ForecastRow, ...] = ()) -> Step:
         """One tick at run time ``t_ns``, after all events up to ``upto_hub_seq`` and no later ones.
 
-        ``seen`` replaces the forecast that the policy gets to see (perfect knowledge, in simulations).
+        ``perfect`` is what will really happen, where the policy is to see that instead of the forecast.
         """
         step = Step()
         step.take(self.executor.on_tick(t_ns))
         if self.predictor is not None:
             frame = self.predictor.tick(t_ns)
-            self.frame = seen or as_seen(frame, "ewma" if self.config.forecast == "ewma" else "lifecycle")
-            step.events.append(self._forecast(frame, seen, t_ns, upto_hub_seq))
+            self.frame = self._seen(frame, perfect)
+            step.events.append(
+                Forecast(
+                    tick_ns=t_ns,
+                    upto_hub_seq=upto_hub_seq,
+                    live_trajectories=frame.live_trajectories,
+                    rows=(*frame.rows, *perfect),
+                    settled=frame.settled,
+                )
+            )
         step.events += self.overrides.advance(self.registry, t_ns)
         step.events += self.alerts.tick(self.registry, self.config, t_ns)
         self._expire_proposal(t_ns)
-        if t_ns >= self._next_decision_ns:
+        if self.decides_at(t_ns):
             self._next_decision_ns = t_ns + nanoseconds(self.config.decide_s)
             self._decide(t_ns, upto_hub_seq, step)
         return step
+
+    def decides_at(self, t_ns: int) -> bool:
+        """Whether a tick at ``t_ns`` would also decide."""
+        return t_ns >= self._next_decision_ns
 
     def decide_soon(self) -> None:
         """Decide at the next tick instead of waiting for the usual time."""
         self._next_decision_ns = 0
 
-    @staticmethod
-    def _forecast(frame: Frame, seen: Frame | None, t_ns: int, upto_hub_seq: int) -> Forecast:
-        rows = frame.rows if seen is None else (*frame.rows, *seen.rows)
-        return Forecast(
-            tick_ns=t_ns,
-            upto_hub_seq=upto_hub_seq,
-            live_trajectories=frame.live_trajectories,
-            rows=rows,
-            settled=frame.settled,
-        )
+    def _seen(self, frame: Frame, perfect: tuple[ForecastRow, ...]) -> Frame:
+        if perfect:
+            return with_seen(frame, perfect)
+        return as_seen(frame, "ewma" if self.config.forecast == "ewma" else "lifecycle")
 
     # --- decisions --------------------------------------------------------------------------------------------------
 

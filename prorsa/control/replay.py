@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from prorsa.control.controller import INPUT_TYPES, Controller, Step
-from prorsa.events import Decision, Forecast, Stamped
-from prorsa.forecast.predictor import Frame, seen_frame
+from prorsa.control.seen import recorded_rows
+from prorsa.events import Decision, Forecast, ForecastRow, Stamped
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tick:
-    """One recorded tick; ``seen`` is the forecast that the policy saw, where it was not the controller's own."""
+    """One recorded tick; ``perfect`` is what the policy saw, where it was not the predictor's own forecast."""
 
     upto_hub_seq: int
     t_ns: int
-    seen: Frame | None = field(default=None, compare=False)
+    perfect: tuple[ForecastRow, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ def ticks_of(stamped_events: Iterable[Stamped]) -> list[Tick]:
             continue
         key = (event.upto_hub_seq, event.tick_ns)
         if key not in ticks or isinstance(event, Forecast):
-            seen = seen_frame(event) if isinstance(event, Forecast) else None
-            ticks[key] = Tick(event.upto_hub_seq, event.tick_ns, seen)
+            perfect = recorded_rows(event) if isinstance(event, Forecast) else ()
+            ticks[key] = Tick(event.upto_hub_seq, event.tick_ns, perfect)
     return sorted(ticks.values())
 
 
@@ -52,11 +52,11 @@ def fold(controller: Controller, stamped_events: Iterable[Stamped], ticks: list[
     tick = next(due, None)
     for stamped in stamped_events:
         while tick is not None and tick.upto_hub_seq < stamped.hub_seq:
-            yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.seen)
+            yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.perfect)
             tick = next(due, None)
         yield controller.observe(stamped)
     while tick is not None:
-        yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.seen)
+        yield controller.tick(tick.t_ns, tick.upto_hub_seq, tick.perfect)
         tick = next(due, None)
 
 

@@ -1,0 +1,5 @@
+"""``python -m prorsa`` is ``prorsa``."""
+
+from prorsa.cli import main
+
+main()

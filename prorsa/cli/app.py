@@ -1,0 +1,361 @@
+"""The commands, their parameters and their help; what they do is imported when they are called."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from prorsa import __version__
+from prorsa.cli.options import Duration, duration
+from prorsa.errors import InputError
+
+Cache = Literal["cold", "retained", "l3"]
+ForecastSeen = Literal["lifecycle", "ewma", "perfect"]
+Role = Literal["prefill", "decode"]
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")]
+Connect = Annotated[
+    Path | None, Parameter(name="--connect", help="Run directory of the run; by default the newest live run.")
+]
+Reason = Annotated[str, Parameter(name="--reason", help="Why; required, and kept in the journal.")]
+Owner = Annotated[str | None, Parameter(name="--owner", help="Who acts; by default the user's name.")]
+RequestId = Annotated[str | None, Parameter(name="--request-id", help="Makes a repeat of this command safe.")]
+For = Annotated[
+    Duration | None,
+    Parameter(
+        name="--for", converter=duration, help="How long it holds, on the run clock: 90s, 30m, 2h (default 30m)."
+    ),
+]
+Sessions = Annotated[
+    Path | None, Parameter(name="--sessions", help="Replay the sessions of this CSV file (.csv or .csv.gz) instead.")
+]
+
+app = App(
+    name="prorsa",
+    version=__version__,
+    help="Moves SGLang workers between prefill and decode while an agentic-RL rollout runs.",
+    help_format="plaintext",
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,
+)
+
+
+def call(argv: Sequence[str]) -> int:
+    """Parse and run; wrong arguments raise :class:`InputError`."""
+    try:
+        status = app(list(argv), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"{text} (prorsa {argv[0] if argv else ''} --help)".replace("  ", " ")) from error
+    return status if isinstance(status, int) else 0
+
+
+@app.command
+def demo(
+    *,
+    scenario: str = "coding-async",
+    policy: str = "analytic",
+    seed: int = 0,
+    speed: float = 20.0,
+    cache: Cache | None = None,
+    headless: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Json = False,
+    record: Path | None = None,
+    run_dir: Path | None = None,
+    mode: Literal["auto", "approve", "observe"] = "auto",
+) -> int:
+    """Roll out on an embedded cluster, in scaled real time, with the console.
+
+    Parameters
+    ----------
+    scenario
+        Name of a scenario, or a TOML file.
+    policy
+        Who decides the split: analytic, default, static:P:D, colocated.
+    seed
+        Seed of the workload.
+    speed
+        Run seconds in one second of wall time.
+    cache
+        What a flip does to a worker's prefix cache; by default what the scenario says.
+    headless
+        Without the console; ends when the rollout has ended.
+    record
+        Copy the journal to this directory at the end.
+    run_dir
+        Directory for journal, sockets, pids and logs; by default a new one below the user's state directory.
+    mode
+        Whether decisions act at once, wait for approval, or are only recorded.
+    """
+    from prorsa.serve.demo import DemoOptions, run_demo
+
+    return run_demo(
+        DemoOptions(
+            scenario=scenario,
+            policy=policy,
+            seed=seed,
+            speed=speed,
+            cache=cache,
+            headless=headless,
+            as_json=as_json,
+            record=record,
+            run_dir=run_dir,
+            mode=mode,
+        )
+    )
+
+
+@app.command
+def simulate(
+    *scenarios: str,
+    policy: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
+    sessions: Sessions = None,
+    gap_cap_s: float | None = None,
+    workers: int | None = None,
+    concurrency: int | None = None,
+    cache: Cache | None = None,
+    forecast: ForecastSeen = "lifecycle",
+    no_forecast: Annotated[bool, Parameter(negative="")] = False,
+    seed: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    record: Path | None = None,
+    as_json: Json = False,
+) -> int:
+    """Run scenarios in simulation, as fast as it goes.
+
+    Parameters
+    ----------
+    scenarios
+        Names of scenarios, or TOML files.
+    policy
+        A policy to run; several give a run each.
+    gap_cap_s
+        Cap on the gaps between turns, in seconds; by default the scenario's (60).
+    workers
+        Number of workers, instead of the scenario's.
+    concurrency
+        Trajectories in flight, instead of the scenario's.
+    cache
+        What a flip does to a worker's prefix cache, instead of what the scenario says.
+    forecast
+        What an adaptive policy sees: the lifecycle forecast, the EWMA baseline, or perfect knowledge.
+    no_forecast
+        Make and score no forecast: faster, for policies that need none.
+    seed
+        Seeds of the workload; several give a run each (default 0).
+    record
+        Write the journal of each run to this directory (of several runs: to a folder in it).
+    """
+    from prorsa.cli.batch import SimulateOptions, run_simulate
+
+    return run_simulate(
+        SimulateOptions(
+            scenarios=scenarios,
+            policies=tuple(policy),
+            seeds=tuple(seed or (0,)),
+            sessions=sessions,
+            gap_cap_s=gap_cap_s,
+            workers=workers,
+            concurrency=concurrency,
+            cache=cache,
+            forecast=None if no_forecast else forecast,
+            record=record,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command
+def replay(journal: Path, *, policy: str | None = None, as_json: Json = False) -> int:
+    """Decide again over a journal and compare; ends with status 1 where a decision differs.
+
+    Parameters
+    ----------
+    journal
+        A journal directory: a recording, or `journal` in a run directory.
+    policy
+        Decide by this policy instead of the recorded one.
+    """
+    from prorsa.cli.batch import run_replay
+
+    return run_replay(journal, policy, as_json=as_json)
+
+
+@app.command
+def backtest(*journals: Path, horizon: str = "5,15,30", as_json: Json = False) -> int:
+    """Score the forecast over journals, beside last value, EWMA and Kalman.
+
+    Parameters
+    ----------
+    journals
+        Journal directories; their scores are pooled.
+    horizon
+        Horizons in seconds, separated by commas.
+    """
+    from prorsa.cli.batch import run_backtest
+
+    return run_backtest(journals, horizon, as_json=as_json)
+
+
+@app.command
+def console(*, connect: Connect = None, replay: Path | None = None, read_only: bool = False) -> int:
+    """Open the operator console on a live run or a recording.
+
+    Parameters
+    ----------
+    replay
+        Play this journal directory instead of a live run.
+    read_only
+        Only look.
+    """
+    from prorsa.cli.clients import open_console
+
+    return open_console(connect, replay, read_only=read_only)
+
+
+@app.command
+def status(*, connect: Connect = None, as_json: Json = False) -> int:
+    """Say how the run stands."""
+    from prorsa.cli.clients import show_status
+
+    return show_status(connect, as_json=as_json)
+
+
+@app.command
+def watch(*, connect: Connect = None, as_json: Json = False) -> int:
+    """Follow decisions, flips, overrides and alerts, a line each, until interrupted."""
+    from prorsa.cli.clients import follow
+
+    return follow(connect, as_json=as_json)
+
+
+def _act(
+    verb: str,
+    connect: Path | None,
+    reason: str,
+    owner: str | None,
+    request_id: str | None,
+    *,
+    as_json: bool,
+    target: str | None = None,
+    value: str | None = None,
+    for_s: float | None = None,
+) -> int:
+    from prorsa.cli.clients import act
+
+    return act(connect, verb, reason, owner, request_id, target=target, value=value, for_s=for_s, as_json=as_json)
+
+
+@app.command
+def pin(
+    worker: str,
+    role: Role,
+    *,
+    reason: Reason,
+    for_s: For = None,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Pin a worker to a role: it is flipped there if need be, and stays."""
+    return _act("pin", connect, reason, owner, request_id, as_json=as_json, target=worker, value=role, for_s=for_s)
+
+
+@app.command
+def release(
+    what: str,
+    *,
+    reason: Reason,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Release a pinned worker, the split override (`split`) or the freeze (`freeze`)."""
+    return _act("release", connect, reason, owner, request_id, as_json=as_json, target=what)
+
+
+@app.command
+def override(
+    split: str,
+    *,
+    reason: Reason,
+    for_s: For = None,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Hold the split at P:D, whatever the policy wants."""
+    return _act("override", connect, reason, owner, request_id, as_json=as_json, value=split, for_s=for_s)
+
+
+@app.command
+def freeze(
+    *,
+    reason: Reason,
+    for_s: For = None,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Start no flip until released or expired."""
+    return _act("freeze", connect, reason, owner, request_id, as_json=as_json, for_s=for_s)
+
+
+@app.command
+def approve(
+    decision: str | None = None,
+    *,
+    reason: Reason,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Approve the pending decision (mode approve)."""
+    return _act("approve", connect, reason, owner, request_id, as_json=as_json, target=decision)
+
+
+@app.command
+def reject(
+    decision: str | None = None,
+    *,
+    reason: Reason,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Reject the pending decision (mode approve)."""
+    return _act("reject", connect, reason, owner, request_id, as_json=as_json, target=decision)
+
+
+@app.command
+def mode(
+    name: Literal["auto", "approve", "observe"],
+    *,
+    reason: Reason,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Let decisions act (auto), wait for approval (approve), or only be recorded (observe)."""
+    return _act("mode", connect, reason, owner, request_id, as_json=as_json, value=name)
+
+
+@app.command
+def policy(
+    name: str,
+    *,
+    reason: Reason,
+    owner: Owner = None,
+    request_id: RequestId = None,
+    connect: Connect = None,
+    as_json: Json = False,
+) -> int:
+    """Change the policy of the run."""
+    return _act("policy", connect, reason, owner, request_id, as_json=as_json, value=name)

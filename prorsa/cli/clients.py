@@ -1,0 +1,196 @@
+"""Commands that talk to a live run: ``status``, ``watch``, ``console``, and those that act."""
+
+import asyncio
+import getpass
+import secrets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prorsa.bus.commands import CommandClient
+from prorsa.bus.subscriber import Subscriber
+from prorsa.bus.wire import Endpoints, HubStatus
+from prorsa.cli.lines import line_of
+from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
+from prorsa.errors import RefusedError, UnavailableError
+from prorsa.events import Command, View
+from prorsa.serve.rundir import RunDir, find_run
+
+ANSWER_WITHIN_S = 10.0
+"""Wall time to wait for the controller's answer; a restarting one needs a few seconds."""
+_WATCHED = ("decision", "flip", "override", "command", "alert", "run.begin", "run.end", "worker.up", "worker.down")
+
+
+def act(
+    connect: Path | None,
+    verb: str,
+    reason: str,
+    owner: str | None,
+    request_id: str | None,
+    *,
+    target: str | None,
+    value: str | None,
+    for_s: float | None,
+    as_json: bool,
+) -> int:
+    """Send a command and wait for its answer.
+
+    Raises:
+        RefusedError: if the controller says no.
+        UnavailableError: if nobody answers.
+    """
+    user = getpass.getuser()
+    # The verb comes from this command line's own commands; the hub checks every other field.
+    command = msgspec.convert(
+        {
+            "type": "command",
+            "client": f"cli-{user}",
+            "request_id": request_id or secrets.token_hex(8),
+            "verb": verb,
+            "state": "requested",
+            "owner": owner or user,
+            "reason": reason,
+            "target": target,
+            "value": value,
+            "for_s": for_s,
+        },
+        Command,
+    )
+    answer = asyncio.run(_request(find_run(connect), command))
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+    if answer.state == "rejected":
+        raise RefusedError(answer.detail or f"{verb} was refused")
+    if not as_json:
+        narrate(f"accepted: {answer.detail or verb}")
+    return 0
+
+
+def show_status(connect: Path | None, *, as_json: bool) -> int:
+    """Print how the run stands.
+
+    Raises:
+        UnavailableError: if the hub, or a controller behind it, has nothing to say.
+    """
+    run = find_run(connect)
+    hub, view = asyncio.run(_status(run))
+    status = _status_object(hub, view)
+    if as_json:
+        print_json(status)
+    else:
+        _print_status(view, hub)
+    return 0
+
+
+def follow(connect: Path | None, *, as_json: bool) -> int:
+    """Print what happens until interrupted."""
+    asyncio.run(_follow(find_run(connect), as_json=as_json))
+    return 0
+
+
+def open_console(connect: Path | None, replay: Path | None, *, read_only: bool) -> int:
+    """Run the console in this terminal."""
+    from prorsa.console.app import run_console
+
+    owner = getpass.getuser()
+    if replay is not None:
+        return run_console(run_dir=None, endpoints=None, replay=replay, read_only=True, owner=owner)
+    run = find_run(connect)
+    return run_console(
+        run_dir=run.path, endpoints=Endpoints.load(run.path), replay=None, read_only=read_only, owner=owner
+    )
+
+
+async def _request(run: RunDir, command: Command) -> Command:
+    client = CommandClient(Endpoints.load(run.path))
+    try:
+        return await client.request(command, ANSWER_WITHIN_S)
+    finally:
+        client.close()
+
+
+async def _status(run: RunDir) -> tuple[HubStatus, View]:
+    client = CommandClient(Endpoints.load(run.path))
+    try:
+        hub = await client.status()
+        views = [stamped.event for stamped in await client.snapshot(("view",)) if isinstance(stamped.event, View)]
+    finally:
+        client.close()
+    if not views:
+        raise UnavailableError(
+            f"run {hub.run_id}: the hub is up, but no controller has reported yet; try again shortly"
+        )
+    return hub, views[-1]
+
+
+def _status_object(hub: HubStatus, view: View) -> dict[str, Any]:
+    decision = view.last_decision
+    return {
+        "run_id": hub.run_id,
+        "mode": view.mode,
+        "policy": view.policy,
+        "split": msgspec.to_builtins(view.split),
+        "workers": [
+            {
+                "worker_id": worker.worker_id,
+                "role": worker.role,
+                "state": worker.state,
+                "epoch": worker.epoch,
+                "pinned": worker.pinned,
+                "flippable": worker.flippable,
+            }
+            for worker in view.workers
+        ],
+        "overrides": [
+            {**dict.fromkeys(entry.__struct_fields__), **msgspec.to_builtins(entry)} for entry in view.overrides
+        ],
+        "forecast": view.scores or None,
+        "last_decision": decision
+        and {
+            "decision_id": decision.decision_id,
+            "reason": decision.reason,
+            "guards": [msgspec.to_builtins(guard) for guard in decision.guards],
+        },
+        "bus": {
+            "received": hub.counters.received,
+            "journalled": hub.counters.journalled,
+            "gaps": hub.counters.gaps,
+            "repaired": hub.counters.repaired,
+        },
+    }
+
+
+def _print_status(view: View, hub: HubStatus) -> None:
+    split = f"{view.split}" + (f", {view.split.switching} switching" if view.split.switching else "")
+    narrate(f"{hub.run_id}: {split}; mode {view.mode}, policy {view.policy}")
+    if view.last_decision is not None:
+        narrate(f"decision {view.last_decision.decision_id}: {view.last_decision.reason}")
+    for entry in view.overrides:
+        left = "" if entry.expires_in_s is None else f", {entry.expires_in_s:.0f} s left"
+        narrate(f"{entry.kind} {entry.target or ''} {entry.value or ''} ({entry.state}{left}): {entry.reason}")
+    rows = [
+        [
+            worker.worker_id,
+            worker.role,
+            worker.state,
+            str(worker.epoch),
+            worker.pinned or "",
+            number(worker.queued),
+            number(worker.running),
+            percent(worker.kv_used / worker.kv_capacity if worker.kv_used is not None and worker.kv_capacity else None),
+            number(worker.output_tokens_per_s),
+            UNKNOWN if worker.age_s is None else f"{worker.age_s:.1f}",
+        ]
+        for worker in view.workers
+    ]
+    print_table(("worker", "role", "state", "epoch", "pinned", "queued", "running", "KV", "tok/s", "age s"), rows)
+
+
+async def _follow(run: RunDir, *, as_json: bool) -> None:
+    async with Subscriber(Endpoints.load(run.path), topics=_WATCHED, after_seq=None) as subscriber:
+        async for stamped in subscriber:
+            if as_json:
+                print_json({"hub_seq": stamped.hub_seq, "t_ns": stamped.t_ns, **msgspec.to_builtins(stamped.event)})
+            elif (line := line_of(stamped)) is not None:
+                print(line, flush=True)

@@ -1,0 +1,116 @@
+"""What makes a run what it is: scenario, seed, policy and the controller's settings, in one checked plan."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from prorsa.cluster.profile import load_profile
+from prorsa.cluster.scenario import Scenario
+from prorsa.cluster.workloads.workload import Workload
+from prorsa.control.config import ControlConfig, ForecastKind
+from prorsa.control.policies import make_policy
+from prorsa.errors import ConfigError
+from prorsa.events import Mode, Role
+
+
+class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that makes a run what it is: kept in the journal, and what the processes of a demo are told."""
+
+    run_id: str
+    scenario: Scenario
+    seed: int
+    control: ControlConfig
+    sessions: str | None = None
+    speed: float = 1.0
+
+    def to_meta(self) -> dict[str, object]:
+        """As plain data, for a journal's manifest."""
+        plain: dict[str, object] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_meta(cls, meta: object) -> "RunPlan":
+        """Back from a manifest.
+
+        Raises:
+            ConfigError: if the journal has none, or one of another version.
+        """
+        try:
+            return msgspec.convert(meta, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"the journal does not say how its run was set up: {error}") from error
+
+
+def make_plan(
+    scenario: Scenario,
+    *,
+    policy: str,
+    run_id: str,
+    seed: int = 0,
+    sessions: Path | None = None,
+    forecast: ForecastKind | None = "lifecycle",
+    speed: float = 1.0,
+    mode: Mode = "auto",
+) -> RunPlan:
+    """A checked plan.
+
+    Raises:
+        ConfigError: for an unknown policy, a split that is not the pool's, or a policy that lacks its forecast.
+    """
+    chosen = make_policy(policy, scenario.workers)
+    if chosen.needs_forecast and forecast is None:
+        raise ConfigError(f"policy {policy} decides by the forecast; leave out --no-forecast, or take a fixed split")
+    profile = load_profile(scenario.profile)
+    if forecast == "perfect" and speed != 1.0:
+        raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")
+    if not profile.flippable and chosen.own:
+        why = profile.why_not_flippable or "SGLang refuses it"
+        raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
+    control = ControlConfig(profile=profile, policy=policy, forecast=forecast, cache=scenario.cache, mode=mode)
+    return RunPlan(
+        run_id=run_id,
+        scenario=scenario,
+        seed=seed,
+        control=control,
+        sessions=str(sessions) if sessions else None,
+        speed=speed,
+    )
+
+
+def make_workload(plan: RunPlan) -> Workload:
+    """The workload of a plan: the same for every policy."""
+    sessions = Path(plan.sessions) if plan.sessions else None
+    return plan.scenario.make_workload(plan.seed, sessions)
+
+
+def initial_roles(plan: RunPlan) -> list[Role]:
+    """Roles at the start: the fixed split's; for adaptive policies the scenario's, half and half if it says nothing."""
+    workers = plan.scenario.workers
+    policy = plan.control.policy
+    if policy == "colocated":
+        return ["mixed"] * workers
+    prefill = plan.scenario.initial_prefill
+    if policy.startswith("static:"):
+        prefill = int(policy.split(":")[1])
+    return ["prefill"] * prefill + ["decode"] * (workers - prefill)
+
+
+def run_row(
+    plan: RunPlan, measured: dict[str, object], forecast: dict[str, object] | None, wall_s: float
+) -> dict[str, object]:
+    """One element of ``runs`` from its parts."""
+    profile = plan.control.profile
+    return {
+        "scenario": plan.scenario.name,
+        "profile": profile.name,
+        "profile_validated": profile.validated,
+        "policy": plan.control.policy,
+        "seed": plan.seed,
+        "workers": plan.scenario.workers,
+        "concurrency": plan.scenario.concurrency,
+        "cache": plan.scenario.cache,
+        **measured,
+        "forecast": forecast,
+        "wall_s": round(wall_s, 3),
+    }

@@ -1,0 +1,66 @@
+"""One process of a run: ``python -m prorsa.serve hub|controller|cluster RUN_DIR``. Started by the supervisor."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+
+import structlog
+
+from prorsa.bus.hub import run_hub
+from prorsa.bus.wire import Endpoints
+from prorsa.serve.backend import EmbeddedBackend, cluster_endpoint
+from prorsa.serve.rundir import RunDir
+
+
+def main(name: str, run_dir: RunDir) -> None:
+    """Run the named process until it has done its work or is told to stop."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which stops its processes in order
+    match name:
+        case "hub":
+            plan = run_dir.load_plan()
+            run_hub(run_dir.path, run_id=plan.run_id, speed=plan.speed, meta=plan.to_meta())
+        case "controller":
+            asyncio.run(_until_term(_controller(run_dir)))
+        case "cluster":
+            from prorsa.serve.cluster import EmbeddedCluster
+
+            asyncio.run(_until_term(EmbeddedCluster(run_dir, Endpoints.load(run_dir.path)).run()))
+        case _:
+            raise SystemExit(f"prorsa.serve: no process {name!r}; there are hub, controller, cluster")
+
+
+async def _controller(run_dir: RunDir) -> None:
+    from prorsa.serve.controller import run_controller
+
+    plan, endpoints = run_dir.load_plan(), Endpoints.load(run_dir.path)
+    backend = EmbeddedBackend(cluster_endpoint(endpoints))
+    await run_controller(endpoints, plan.control, plan.run_id, backend)
+
+
+async def _until_term(work: Coroutine[None, None, None]) -> None:
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        # Not 0, which means that the work is done: a process that somebody else has ended is started again.
+        raise SystemExit(128 + signal.SIGTERM) from None
+
+
+def _end_with_parent() -> None:
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], RunDir(Path(sys.argv[2])))

@@ -1,0 +1,102 @@
+"""The embedded cluster's process: the simulator in scaled real time, on the real bus.
+
+Its state is checkpointed each second, so that a process that died goes on where it was: time that passed meanwhile is
+left out, and every worker registers afresh, as it would after a restart.
+"""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import structlog
+import zmq
+import zmq.asyncio
+
+from prorsa.bus import wire
+from prorsa.bus.publisher import Publisher
+from prorsa.bus.subscriber import Subscriber
+from prorsa.clock import NS_PER_S
+from prorsa.cluster.effects import Effect
+from prorsa.cluster.sim.simulation import Simulation
+from prorsa.errors import EventError
+from prorsa.events import AnyEvent
+from prorsa.serve.backend import cluster_endpoint
+from prorsa.serve.rundir import RunDir
+from prorsa.simulate import make_simulation
+
+PACE_S: Final = 0.01
+"""Wall time between two advances: at 20 times real time, events are late by 0.2 run seconds at most."""
+CHECKPOINT_EVERY_S: Final = 1.0
+
+log = structlog.get_logger("cluster")
+
+
+class EmbeddedCluster:
+    """Advances a simulation with the run clock, publishes its events and performs effects on it."""
+
+    def __init__(self, run_dir: RunDir, endpoints: wire.Endpoints) -> None:
+        self._run_dir = run_dir
+        self._plan = run_dir.load_plan()
+        self._endpoints = endpoints
+        self._resumed = run_dir.checkpoint.exists()
+        self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(self._plan)
+        self._publisher = Publisher(endpoints.ingest, "cluster", run_id=self._plan.run_id)
+        self._begin_s = 0.0
+
+    async def run(self) -> None:
+        """Run until the rollout is over and all its events are journalled."""
+        async with Subscriber(self._endpoints, topics=("run.begin",), after_seq=None) as subscriber:
+            while subscriber.link.state != "live":  # noqa: ASYNC110 - the link has no event to wait for
+                await asyncio.sleep(PACE_S)
+            now_s = subscriber.clock.now_ns() / NS_PER_S
+            self._begin_s = now_s - self._sim.now_s
+            if self._resumed:
+                self._publish(self._sim.register_again())
+                log.info("resumed", sim_s=round(self._sim.now_s, 1))
+            effects = asyncio.create_task(self._serve_effects())
+            try:
+                await self._roll_out(subscriber)
+            finally:
+                effects.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await effects
+        self._run_dir.save_result(self._sim.report())
+        await asyncio.to_thread(self._publisher.close, 30.0)
+
+    async def _roll_out(self, subscriber: Subscriber) -> None:
+        saved_at = asyncio.get_running_loop().time()
+        while not self._sim.done:
+            until_s = subscriber.clock.now_ns() / NS_PER_S - self._begin_s
+            while self._sim.now_s < until_s and not self._sim.done:
+                self._publish(self._sim.advance(until_s))
+            await asyncio.sleep(PACE_S)
+            now = asyncio.get_running_loop().time()
+            if now - saved_at >= CHECKPOINT_EVERY_S:
+                saved_at = now
+                self._checkpoint()
+
+    async def _serve_effects(self) -> None:
+        socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind(cluster_endpoint(self._endpoints))
+        try:
+            while True:
+                parts = await socket.recv_multipart()
+                try:
+                    effect = wire.decode(Effect, wire.unpack(parts[1:]).payload)
+                except EventError as error:
+                    log.warning("bad effect", error=str(error))
+                    continue
+                log.info("effect", effect_id=effect.effect_id, role=effect.role)
+                self._publish(self._sim.perform(effect))
+        finally:
+            socket.close()
+
+    def _publish(self, events: list[tuple[float, AnyEvent]]) -> None:
+        for _, event in events:
+            self._publisher.publish(event)
+
+    def _checkpoint(self) -> None:
+        draft = self._run_dir.checkpoint.with_suffix(".tmp.npz")
+        self._sim.save(draft)
+        draft.replace(self._run_dir.checkpoint)

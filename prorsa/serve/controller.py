@@ -1,0 +1,202 @@
+"""The controller's process: reads the bus, ticks, publishes what it decides, and performs effects.
+
+State is a fold over the journal, so a process that starts (again) first reads the whole run from the hub, ticks where
+its predecessor did, publishes what that one could not publish any more, and asks again for the effects that await a
+result. Nothing is done without the controller lease, and no effect before the events that announce it are journalled.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+import structlog
+
+from prorsa.bus.commands import CommandClient, LeaseKeeper
+from prorsa.bus.publisher import Publisher
+from prorsa.bus.subscriber import Subscriber
+from prorsa.bus.wire import Endpoints
+from prorsa.clock import nanoseconds
+from prorsa.control.config import ControlConfig
+from prorsa.control.controller import INPUT_TYPES, Controller, Step
+from prorsa.control.replay import fold, ticks_of
+from prorsa.control.view import make_view
+from prorsa.errors import UnavailableError
+from prorsa.events import AnyEvent, Command, Flip, Override, Stamped, type_name
+from prorsa.forecast.predictor import ForecastConfig, Predictor
+from prorsa.serve.backend import Backend
+
+VIEW_EVERY_S: Final = 0.5
+"""Wall time between two aggregates for the console."""
+JOURNALLED_WITHIN_S: Final = 10.0
+"""How long to wait for the journal before effects; without it they are dropped and the executor asks again."""
+
+log = structlog.get_logger("controller")
+
+
+class ControllerService:
+    """Runs one :class:`Controller` against a hub.
+
+    Args:
+        endpoints: the hub's sockets.
+        config: the controller's settings, those that the journal was begun with.
+        run_id: the run, which the hub checks.
+        backend: performs effects.
+    """
+
+    def __init__(self, endpoints: Endpoints, config: ControlConfig, run_id: str, backend: Backend) -> None:
+        self._endpoints = endpoints
+        self._config = config
+        self._backend = backend
+        self._publisher = Publisher(endpoints.ingest, "controller", run_id=run_id)
+        self._controller = make_controller(config)
+        self._inputs = frozenset(INPUT_TYPES)
+        self._arrived: deque[Stamped] = deque()
+        self._wake = asyncio.Event()
+        self._upto = 0
+        self._next_tick_ns = 0
+        self._effects: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        holder = f"controller-{os.getpid()}-{secrets.token_hex(3)}"
+        lease = LeaseKeeper(self._endpoints, holder)
+        async with Subscriber(self._endpoints, topics=("",), after_seq=0) as subscriber:
+            try:
+                await lease.acquire()
+                log.info("lease", epoch=lease.epoch)
+                async with asyncio.TaskGroup() as tasks:
+                    reader = tasks.create_task(self._read(subscriber))
+                    await self._recover(subscriber)
+                    tasks.create_task(self._views(subscriber))
+                    await self._live(subscriber, lease)
+                    reader.cancel()
+            finally:
+                await lease.release()
+                await asyncio.to_thread(self._publisher.close, 2.0)
+                self._backend.close()
+
+    async def _read(self, subscriber: Subscriber) -> None:
+        async for stamped in subscriber:
+            self._arrived.append(stamped)
+            self._wake.set()
+
+    async def _recover(self, subscriber: Subscriber) -> None:
+        """Fold the run so far; a new run has none."""
+        history = [stamped async for stamped in self._history()]
+        ticks = ticks_of(history)
+        known = {key for stamped in history if (key := _key(stamped.event))}
+        unpublished: list[AnyEvent] = []
+        inputs = (stamped for stamped in history if type_name(stamped.event) in self._inputs)
+        for step in fold(self._controller, inputs, ticks):
+            unpublished += [event for event in step.events if (key := _key(event)) and key not in known]
+        self._upto = history[-1].hub_seq if history else 0
+        self._next_tick_ns = self._after(max(subscriber.clock.now_ns(), ticks[-1].t_ns if ticks else 0))
+        if history:
+            log.info("recovered", events=len(history), ticks=len(ticks), unpublished=len(unpublished))
+        step = Step(events=unpublished, effects=self._controller.executor.outstanding())
+        await self._carry_out(step)
+
+    async def _history(self) -> AsyncIterator[Stamped]:
+        client = CommandClient(self._endpoints)
+        try:
+            head = (await client.status()).head_seq
+        finally:
+            client.close()
+        seen = 0
+        while seen < head:
+            stamped = await self._next()
+            seen = stamped.hub_seq
+            yield stamped
+
+    async def _next(self) -> Stamped:
+        while not self._arrived:
+            self._wake.clear()
+            await self._wake.wait()
+        return self._arrived.popleft()
+
+    async def _live(self, subscriber: Subscriber, lease: LeaseKeeper) -> None:
+        while True:
+            self._wake.clear()
+            while self._arrived:
+                await self._observe(self._arrived.popleft())
+            now_ns = subscriber.clock.now_ns()
+            if now_ns >= self._next_tick_ns:
+                self._next_tick_ns = self._after(now_ns)
+                if lease.held and subscriber.link.state == "live":
+                    await self._carry_out(self._controller.tick(now_ns, self._upto))
+                continue
+            wait_s = (self._next_tick_ns - now_ns) / 1e9 / subscriber.clock.speed
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+
+    async def _observe(self, stamped: Stamped) -> None:
+        self._upto = stamped.hub_seq
+        if type_name(stamped.event) in self._inputs:
+            await self._carry_out(self._controller.observe(stamped))
+
+    async def _carry_out(self, step: Step) -> None:
+        if step.events:
+            self._publisher.publish_all(step.events)
+        if step.effects:
+            task = asyncio.create_task(self._perform(step))
+            self._effects.add(task)
+            task.add_done_callback(self._effects.discard)
+
+    async def _perform(self, step: Step) -> None:
+        # Intent first: a side effect whose announcement is not in the journal would be forgotten by a restart.
+        if not await asyncio.to_thread(self._publisher.flush, JOURNALLED_WITHIN_S):
+            log.warning("hub silent: effects held back", effects=[effect.effect_id for effect in step.effects])
+            return
+        for effect in step.effects:
+            log.info("effect", action=effect.action, worker=effect.worker_id, role=effect.role, epoch=effect.epoch)
+            await self._backend.perform(effect)
+
+    async def _views(self, subscriber: Subscriber) -> None:
+        while True:
+            gaps = subscriber.link.gaps
+            self._publisher.publish(make_view(self._controller, subscriber.clock.now_ns(), self._upto, gaps=gaps))
+            await asyncio.sleep(VIEW_EVERY_S)
+
+    def _after(self, now_ns: int) -> int:
+        """The next tick after ``now_ns``, on whole multiples of the tick; missed ones are not made up for."""
+        every_ns = nanoseconds(tick_every_s(self._config))
+        return (math.floor(now_ns / every_ns) + 1) * every_ns
+
+
+def make_controller(config: ControlConfig) -> Controller:
+    """A fresh controller with these settings."""
+    predictor = None if config.forecast is None else Predictor(ForecastConfig())
+    return Controller(config, predictor)
+
+
+def tick_every_s(config: ControlConfig) -> float:
+    """Run seconds between ticks: without a forecast there is nothing to do between decisions."""
+    return config.decide_s if config.forecast is None else config.tick_s
+
+
+def _key(event: AnyEvent) -> tuple[str, ...] | None:
+    """What tells apart the events that must not be lost with the process that was to publish them."""
+    match event:
+        case Flip():
+            return ("flip", event.flip_id, event.state)
+        case Override():
+            return ("override", event.override_id, event.state)
+        case Command(state="accepted" | "rejected"):
+            return ("command", event.client, event.request_id)
+        case _:
+            return None
+
+
+async def run_controller(endpoints: Endpoints, config: ControlConfig, run_id: str, backend: Backend) -> None:
+    """Run the controller until cancelled, starting over when the hub cannot be reached at first."""
+    while True:
+        try:
+            await ControllerService(endpoints, config, run_id, backend).run()
+        except UnavailableError as error:
+            log.warning("waiting for the hub", error=str(error))
+            await asyncio.sleep(1.0)
