@@ -321,6 +321,20 @@ def bisect(low: float, high: float, too_high: Callable[[float], bool]) -> float:
     return (low + high) / 2
 
 
+def gap_shares(data: Trace) -> Floats:
+    """Shares of the actions in the gaps of generated trajectories, which a chain of actions makes."""
+    kinds = range(len(data.names))
+    later = ~data.first
+    tool = np.where(data.first, -1, np.roll(data.action, 1))
+    chain = np.array([[share(data.action == b, later & (tool == a)) for b in kinds] for a in kinds])
+    now = np.array([share(data.action == a, data.first) for a in kinds])
+    total = np.zeros(len(kinds))
+    for turn in range(1, int(data.turn.max()) + 1):
+        total += now * np.sum(data.turn == turn)
+        now = now @ chain
+    return total / total.sum()
+
+
 def general_gaps(shares: Floats, relative: Floats) -> list[Table]:
     """Lognormal gaps of each action, such that all together have the median and 90th percentile given above."""
     normal = NormalDist()
@@ -362,8 +376,7 @@ def fit_general(folder: Path) -> Fitted:
     seen = prompts(data)
     later = ~data.first
     kinds = range(len(data.names))
-    shares = np.bincount(seen.tool[later], minlength=len(kinds)) / later.sum()
-    gaps = general_gaps(shares, np.array([RELATIVE_DURATION.get(name, 1.0) for name in data.names]))
+    gaps = general_gaps(gap_shares(data), np.array([RELATIVE_DURATION.get(name, 1.0) for name in data.names]))
     lengths = np.bincount(data.session)
     nothing = Table((0.0,) * len(SCORES))
     return Fitted(

@@ -163,7 +163,7 @@ def _draw(fitted: Fitted, group: Ints, seed: int) -> _Draws:
     if group[0] >= 0:
         heads[:, 0] = _group_scores(seed, int(group[-1]) + 1)[group]
     # The first score is a factor of all others, so that what hangs on the first prompt stays so where it is shared.
-    scores = heads[:, :5] @ np.linalg.cholesky(np.array(fitted.correlations.trajectory)).T
+    scores = _mixed(heads[:, :5], np.linalg.cholesky(np.array(fitted.correlations.trajectory)))
     turns = np.maximum(1, np.rint(fitted.turns.at(scores[:, 1], np.array(fitted.scores)))).astype(np.int64)
     uniform = np.concatenate([stream.random((n, DRAWS_PER_TURN)) for stream, n in zip(streams, turns, strict=True)])
     return _Draws(
@@ -176,6 +176,14 @@ def _draw(fitted: Fitted, group: Ints, seed: int) -> _Draws:
         kind=uniform[:, 1],
         normal=_normals(uniform[:, 2:]),
     )
+
+
+def _mixed(scores: Floats, factor: Floats) -> Floats:
+    """``scores`` times the transposed ``factor``, row by row.
+
+    A matrix product would round differently with the number of rows.
+    """
+    return np.asarray(sum(scores[:, [column]] * factor[:, column] for column in range(len(factor))))
 
 
 def _key(seed: int, stream: int) -> NDArray[np.uint64]:

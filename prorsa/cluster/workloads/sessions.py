@@ -159,6 +159,7 @@ def _turns(rows: _Rows) -> _Turns:
 def _grouped(rows: _Rows) -> tuple[Ints, Ints, Ints]:
     """Session number of each row, the order that groups rows by session, and the offsets of the sessions in it."""
     sessions = rows.columns["session"]
+    _check(rows, np.array(sessions) == "", "session is empty; it is needed")
     numbers: dict[str, int] = {}
     codes = np.array([numbers.setdefault(name, len(numbers)) for name in sessions], dtype=np.int64)
     order = np.argsort(codes, kind="stable")
