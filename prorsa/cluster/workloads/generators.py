@@ -29,7 +29,7 @@ _HEAD_DRAWS: Final = 8
 _GROUP_STREAM: Final = 1
 """Top word of the counter of the streams that belong to groups, which keeps them apart from the trajectories'."""
 
-_FIRST_ANSWER_TOKENS: Final = 1024
+_FIRST_ANSWER_TOKENS: Final = 256
 """Room that a first prompt leaves for its answer; a longer first answer ends at the context limit."""
 
 
