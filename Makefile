@@ -1,0 +1,46 @@
+# Every target builds what it needs: .venv for the control plane, .venv-sglang for live workers. Set-up talks on stderr,
+# so that stdout is the command's own.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := prorsa tests benchmarks scripts
+
+.PHONY: demo test check bench docs clean
+.DEFAULT_GOAL := demo
+
+$(VENV)/.control: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >&2
+	@$(PIP) --editable '.[control]' >&2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.control
+	@echo "adding the development tools (once)" >&2
+	@$(PIP) --editable '.[dev]' >&2
+	@touch $@
+
+# make demo ARGS="--headless --json"
+demo: $(VENV)/.control
+	@$(BIN)/prorsa demo $(ARGS)
+
+test: $(VENV)/.dev
+	@$(BIN)/pytest -m "not live" $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/event_reference.py --check
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.sim $(ARGS)
+	$(BIN)/python -m benchmarks.bus $(ARGS)
+
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/event_reference.py
+	$(BIN)/python scripts/pictures.py
+
+clean:
+	rm -rf $(VENV) .venv-sglang
