@@ -1,0 +1,78 @@
+"""Fans events out to subscribers over a PUB socket: one event a message, with marks and heartbeats in between."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+import zmq
+
+from prorsa.bus import wire
+from prorsa.bus.layout import Row
+from prorsa.bus.sockets import configure
+from prorsa.errors import ConfigError
+
+FANOUT_HWM: Final = 20_000
+"""Messages queued for one subscriber; a slower one loses what comes beyond, notices, and asks for a replay."""
+
+
+def stamp(row: Row) -> bytes:
+    """A row as a stamped event; the event's bytes go in as they are."""
+    return wire.encode((row.hub_seq, row.t_ns, row.source, row.seq, row.ts_ns, msgspec.Raw(row.event)))
+
+
+class Fanout:
+    """The PUB socket of a hub or of a replay.
+
+    Args:
+        counts: how many events of each type the run has had so far.
+    """
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, counts: dict[str, int]) -> None:
+        self.heads = dict(counts)
+        """How many events of each type have been sent, which is the sequence of the last one."""
+        self._head_seq = 0
+        self._beats = 0
+        self._marks = 0
+        self._socket = context.socket(zmq.PUB)
+        configure(self._socket, FANOUT_HWM)
+        self.endpoint = bind(self._socket, endpoint)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def send(self, rows: Iterable[Row]) -> list[bytes]:
+        """Send each row as a stamped event, then a mark; returns the stamped events."""
+        sent = []
+        heads, send = self.heads, self._socket.send_multipart
+        for row in rows:
+            sequence = heads[row.type] = heads.get(row.type, 0) + 1
+            payload = stamp(row)
+            send(wire.pack(row.type.encode(), sequence, payload))
+            sent.append(payload)
+            self._head_seq = row.hub_seq
+        if sent:
+            self._marks += 1
+            mark = wire.encode(wire.Mark(self._head_seq, heads))
+            send(wire.pack(wire.MARK_TOPIC, self._marks, mark))
+        return sent
+
+    def beat(self, status: wire.HubStatus) -> None:
+        """Send the heartbeat."""
+        self._beats += 1
+        self._socket.send_multipart(wire.pack(wire.HUB_TOPIC, self._beats, wire.encode(status)))
+
+
+def bind(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
+    """Bind a socket; returns its endpoint with wildcards filled in.
+
+    Raises:
+        ConfigError: if it cannot be bound.
+    """
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise ConfigError(f"cannot bind {endpoint}: {error}; is another hub there, or its folder gone?") from error
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
