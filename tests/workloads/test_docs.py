@@ -18,10 +18,10 @@ def row(scenario: Scenario) -> str:
         scenario.mode,
         str(scenario.workers),
         str(scenario.concurrency),
-        f"{scenario.steps} × {scenario.groups_per_step} × {scenario.group_size}" if scenario.steps else generated,
-        f"{scenario.weight_update_s:g} s{flush}" if scenario.weight_update_s else "–",
+        f"{scenario.steps} x {scenario.groups_per_step} x {scenario.group_size}" if scenario.steps else generated,
+        f"{scenario.weight_update_s:g} s{flush}" if scenario.weight_update_s else "-",
         f"{scenario.gap_cap_s:g} s",
-        str(scenario.max_turns or "–"),
+        str(scenario.max_turns or "-"),
     )
     return f"| {' | '.join(cells)} |"
 
