@@ -96,6 +96,5 @@ def keys_markdown() -> str:
     """The table of keys for the documentation."""
     lines = ["| key | action | what it does | where |", "|---|---|---|---|"]
     where = {"live": "live", "replay": "replay", "any": "live, replay"}
-    for action in ACTIONS:
-        lines.append(f"| `{action.shown}` | {action.label} | {action.help} | {where[action.feeds]} |")
-    return "\n".join(lines)
+    rows = [f"| `{action.shown}` | {action.label} | {action.help} | {where[action.feeds]} |" for action in ACTIONS]
+    return "\n".join([*lines, *rows])

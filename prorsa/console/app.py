@@ -6,31 +6,35 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
+import msgspec
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal
 from textual.screen import Screen
 from textual.widgets import Static
 
+from prorsa.bus.wire import Endpoints
 from prorsa.clock import nanoseconds
 from prorsa.console import forms
 from prorsa.console.actions import ACTIONS, Action, bindings
-from prorsa.console.commander import Commander
+from prorsa.console.commander import BusCommander, Commander
 from prorsa.console.components.decisions import DecisionPanel
 from prorsa.console.components.dialogs import ActionDialog, AskText, ConfirmLeave, HelpPage
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.components.footer import Footer
 from prorsa.console.components.requests import RequestPanel
 from prorsa.console.components.topbar import Banner, Timeline, TopBar
-from prorsa.console.components.trends import TARGETS, DemandChart, SplitChart, Sparks, Window
+from prorsa.console.components.trends import TARGETS, DemandChart, Sparks, SplitChart, Window
 from prorsa.console.components.workers import WorkerTable
-from prorsa.console.feeds import Feed
+from prorsa.console.feeds import Feed, LiveFeed
 from prorsa.console.forms import Ask, Form
 from prorsa.console.look import ASCII, UNICODE, Look
 from prorsa.console.model import ConsoleModel
+from prorsa.console.playback import JournalFeed
 from prorsa.console.status import FeedStatus, is_old, waiting_for, why_old
 from prorsa.console.text import parse_duration_s
-from prorsa.errors import ProrsaError, UnavailableError
+from prorsa.errors import InputError, ProrsaError, UnavailableError
+from prorsa.events import Command
 
 TICK_S: Final = 0.5
 MIN_COLUMNS: Final = 40
@@ -51,13 +55,14 @@ class ProrsaConsole(App[None]):
     TITLE = "Prorsa"
     CSS_PATH = "console.tcss"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    # Textual declares these two as instance variables, so they cannot be ClassVars here.
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-tiny"),
         (MIN_COLUMNS, "-narrow"),
         (80, "-medium"),
         (120, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-flat"), (MIN_ROWS, "-short"), (46, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (MIN_ROWS, "-short"), (46, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class ProrsaConsole(App[None]):
     def on_mount(self) -> None:
         """Name the panels, begin to listen and to draw."""
         titles = {
-            "split": "split",
+            "split": "split over time",
             "workers": "workers",
             "requests": "requests and overrides",
             "decisions": "decisions",
@@ -159,6 +164,7 @@ class ProrsaConsole(App[None]):
 
     def redraw(self) -> None:
         """Draw all that is on the screen from the model."""
+        self.window.follow(self.model.known_s)
         for widget in self.query(Drawing):
             widget.redraw()
         if isinstance(self.screen, ActionDialog):
@@ -200,13 +206,18 @@ class ProrsaConsole(App[None]):
         except UnavailableError as error:
             self.model.requests.unanswered(command.request_id, str(error))
             self.notify(str(error), title=f"{life.what()}: no answer", severity="error", markup=False)
+        except ProrsaError as error:
+            self._answered(msgspec.structs.replace(command, state="rejected", detail=str(error)))
         else:
-            self.model.requests.command(answer, mine=True)
-            if answer.state == "rejected":
-                self.notify(
-                    answer.detail or "no reason given", title=f"{life.what()}: rejected", severity="error", markup=False
-                )
+            self._answered(answer)
         self.redraw()
+
+    def _answered(self, answer: Command) -> None:
+        life = self.model.requests.command(answer, mine=True)
+        if answer.state == "rejected":
+            self.notify(
+                answer.detail or "no reason given", title=f"{life.what()}: rejected", severity="error", markup=False
+            )
 
     def _steerable(self) -> bool:
         """Whether there is a view to act on; says so if there is none."""
@@ -354,7 +365,7 @@ class ProrsaConsole(App[None]):
 
     # --- the console itself ----------------------------------------------------------------------------------------
 
-    def action_help(self) -> None:  # type: ignore[override]
+    def action_help(self) -> None:
         """Show all keys."""
         self.push_screen(HelpPage(self.available(), self.look))
 
@@ -376,3 +387,47 @@ def look_of_environment() -> Look:
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
     only_ascii = bool(os.environ.get("PRORSA_ASCII")) or encoding != "utf8"
     return Look(ASCII if only_ascii else UNICODE, colour="NO_COLOR" not in os.environ)
+
+
+def run_console(
+    *,
+    run_dir: Path | None,
+    endpoints: Endpoints | None,
+    replay: Path | None,
+    read_only: bool = False,
+    owner: str,
+) -> int:
+    """Run the console in this terminal until it is left; returns the exit code.
+
+    Args:
+        run_dir: a run to attach to, by its directory.
+        endpoints: a run to attach to, by its sockets; found in ``run_dir`` if None.
+        replay: a journal to play instead.
+        read_only: send no commands.
+        owner: in whose name commands are sent.
+
+    Raises:
+        InputError: if nothing is named to attach to or to play, or the journal cannot be read.
+        UnavailableError: if there is no hub in ``run_dir``.
+        RefusedError: if another run came to be served at the endpoints.
+    """
+    app = make_console(run_dir=run_dir, endpoints=endpoints, replay=replay, read_only=read_only, owner=owner)
+    app.run()
+    if app.failure is not None:
+        raise app.failure
+    return app.return_code or 0
+
+
+def make_console(
+    *, run_dir: Path | None, endpoints: Endpoints | None, replay: Path | None, read_only: bool, owner: str
+) -> ProrsaConsole:
+    """The console that :func:`run_console` runs; see there."""
+    if replay is not None:
+        return ProrsaConsole(JournalFeed(replay), None)
+    if endpoints is None and run_dir is None:
+        raise InputError("nothing to show: name a run directory, a hub's endpoints, or a journal to replay")
+    if endpoints is None:
+        assert run_dir is not None
+        endpoints = Endpoints.load(run_dir)
+    feed = LiveFeed(endpoints, where=str(run_dir) if run_dir is not None else None)
+    return ProrsaConsole(feed, None if read_only else BusCommander(endpoints, owner=owner))

@@ -1,10 +1,14 @@
 """Sends what an operator asks for to the controller, through the hub's acknowledged command channel."""
 
 import uuid
-from typing import Protocol
+from typing import Final, Protocol
 
+from prorsa.bus.commands import CommandClient
+from prorsa.bus.wire import Endpoints
 from prorsa.console.forms import Ask
 from prorsa.events import Command
+
+ANSWER_WITHIN_S: Final = 10.0
 
 
 class Commander(Protocol):
@@ -20,19 +24,34 @@ class Commander(Protocol):
 
         Raises:
             UnavailableError: if nobody answers in time; whether it took effect is then unknown.
+            ProrsaError: if the bus itself refuses the command.
         """
 
 
-def prepare(ask: Ask, *, client: str, owner: str) -> Command:
-    """A command with a fresh request id."""
-    return Command(
-        client=client,
-        request_id=uuid.uuid4().hex,
-        verb=ask.verb,
-        state="requested",
-        owner=owner,
-        reason=ask.reason,
-        target=ask.target,
-        value=ask.value,
-        for_s=ask.for_s,
-    )
+class BusCommander:
+    """Sends over the bus, in the name of ``owner``, as one client for as long as the console lives."""
+
+    def __init__(self, endpoints: Endpoints, *, owner: str, timeout_s: float = ANSWER_WITHIN_S) -> None:
+        self._endpoints = endpoints
+        self._owner = owner
+        self._timeout_s = timeout_s
+        self._client = f"console-{uuid.uuid4().hex[:12]}"
+
+    def prepare(self, ask: Ask) -> Command:
+        """The command for a request, with an id of its own; nothing is sent yet."""
+        return Command(
+            client=self._client,
+            request_id=uuid.uuid4().hex,
+            verb=ask.verb,
+            state="requested",
+            owner=self._owner,
+            reason=ask.reason,
+            target=ask.target,
+            value=ask.value,
+            for_s=ask.for_s,
+        )
+
+    async def send(self, command: Command) -> Command:
+        """Send a command and wait for the controller's word; see :class:`Commander`."""
+        async with CommandClient(self._endpoints) as client:
+            return await client.request(command, self._timeout_s)

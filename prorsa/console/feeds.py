@@ -1,9 +1,25 @@
 """Where the console's events come from: a run that goes on, or a recording of one."""
 
-from typing import Protocol
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from prorsa.bus.commands import CommandClient
+from prorsa.bus.subscriber import Subscriber
+from prorsa.bus.wire import Endpoints, HubStatus
+from prorsa.clock import nanoseconds
+from prorsa.console.model import TOPICS
 from prorsa.console.status import FeedStatus
-from prorsa.events import Stamped
+from prorsa.errors import UnavailableError
+from prorsa.events import Stamped, View
+
+HISTORY_S: Final = 1800.0
+"""How much of the run's past, in run time, a console that attaches asks for."""
+ATTEMPT_S: Final = 2.0
+"""Wall seconds that the hub has for an answer before it is asked again."""
+BURST_EVENTS: Final = 500
+"""Events folded before the screen gets its turn."""
 
 
 class Sink(Protocol):
@@ -48,3 +64,86 @@ class Feed(Protocol):
         Raises:
             ProrsaError: if there is nothing to read.
         """
+
+
+class LiveFeed:
+    """The events of a run that goes on, from its hub; survives restarts of the hub.
+
+    Args:
+        endpoints: of the hub.
+        where: how a person would name them.
+        history_s: how much of the run's past to ask for.
+        monotonic_s: the clock that ages are read from; replaced in tests.
+    """
+
+    player = None
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        where: str | None = None,
+        history_s: float = HISTORY_S,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoints = endpoints
+        self.where = where or endpoints.control
+        self._history_s = history_s
+        self._monotonic_s = monotonic_s
+        self._subscriber: Subscriber | None = None
+        self._view_at_s: float | None = None
+        self._attempts = 0
+
+    def status(self) -> FeedStatus:
+        """How the link to the hub stands."""
+        subscriber = self._subscriber
+        if subscriber is None:
+            return FeedStatus("live", "connecting", self.where, retries=self._attempts)
+        link, known = subscriber.link, subscriber.status is not None
+        return FeedStatus(
+            kind="live",
+            state=link.state,
+            where=self.where,
+            now_ns=subscriber.clock.now_ns() if known else None,
+            speed=subscriber.clock.speed if known else None,
+            age_s=link.age_s,
+            view_age_s=None if self._view_at_s is None else self._monotonic_s() - self._view_at_s,
+            retries=link.retries,
+            gaps=link.gaps,
+            repaired=link.repaired,
+        )
+
+    async def run(self, sink: Sink) -> None:
+        """Wait for the hub, fold what it remembers and the recent past, then follow.
+
+        Raises:
+            RefusedError: if another run is served at the endpoints later.
+        """
+        hub, snapshot = await self._meet()
+        after_seq = self._recent(hub)
+        self._fold(sink, [stamped for stamped in snapshot if stamped.hub_seq <= after_seq])
+        self._subscriber = Subscriber(self.endpoints, TOPICS, after_seq, connect_timeout_s=None)
+        async with self._subscriber as subscriber:
+            async for stamped in subscriber:
+                self._fold(sink, [stamped, *subscriber.take(BURST_EVENTS)])
+                await asyncio.sleep(0)
+
+    async def _meet(self) -> tuple[HubStatus, list[Stamped]]:
+        """Ask the hub for its state and its last values, as often as it takes."""
+        while True:
+            try:
+                async with CommandClient(self.endpoints) as client:
+                    return await client.status(ATTEMPT_S), await client.snapshot(TOPICS, ATTEMPT_S)
+            except UnavailableError:
+                self._attempts += 1
+
+    def _recent(self, hub: HubStatus) -> int:
+        """About where the wanted history begins, taking the run's events as evenly spread in time."""
+        known = 1.0 - nanoseconds(self._history_s) / hub.t_ns if hub.t_ns > 0 else 0.0
+        return round(max(known, 0.0) * hub.head_seq)
+
+    def _fold(self, sink: Sink, burst: list[Stamped]) -> None:
+        for stamped in burst:
+            sink.apply(stamped)
+            if isinstance(stamped.event, View):
+                self._view_at_s = self._monotonic_s()

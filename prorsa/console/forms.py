@@ -14,7 +14,7 @@ from prorsa.events import Role, View, WorkerView
 Verb = Literal["pin", "release", "override", "freeze", "approve", "reject", "mode", "policy"]
 Answers = Mapping[str, str]
 
-POLICIES: Final = ("default", "analytic", "lookahead", "learned", "colocated")
+POLICIES: Final = ("default", "analytic", "colocated")
 DEFAULT_FOR: Final = "30m"
 
 
@@ -69,11 +69,11 @@ def pin(model: ConsoleModel, worker: WorkerView) -> Form:
     """Pin a worker to the role that it does not have, or to another."""
     role = worker.to_role or worker.role
     other = "decode" if role == "prefill" else "prefill"
-    options = (other, *(option for option in ("prefill", "decode", "mixed") if option != other))
+    options = (other, "prefill" if other == "decode" else "decode")
 
     def effect(answers: Answers) -> Impact:
         now = model.worker(worker.worker_id)
-        return impact.pin(_view(model), now if now is not None else worker, cast(Role, answers["role"]))
+        return impact.pin(_view(model), now if now is not None else worker, cast("Role", answers["role"]))
 
     return Form(
         f"Pin {worker.worker_id}, now {worker.role}",

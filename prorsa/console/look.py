@@ -1,7 +1,7 @@
 """Colours and characters of the console, and the line that everything is drawn on.
 
-Prefill is blue and decode orange, two colours that stay apart under the three colour blindnesses; a letter, a shape or a
-pattern always says the same thing as the colour does, so that the console reads without colour (``NO_COLOR``) and
+Prefill is blue and decode orange, two colours that stay apart under the three colour blindnesses; a letter, a shape or
+a pattern always says the same thing as the colour does, so that the console reads without colour (``NO_COLOR``) and
 without anything but ASCII.
 """
 
@@ -165,6 +165,13 @@ class Line:
         """Append blanks."""
         return self.add(" " * max(cells, 0))
 
+    def extend(self, items: Iterable[tuple[str, Style | None]]) -> "Line":
+        """Append cells of a raster as they are."""
+        segments = cells(items)
+        self.segments += segments
+        self.width += sum(len(segment.text) for segment in segments)
+        return self
+
     def to(self, column: int) -> "Line":
         """Append blanks up to ``column``."""
         return self.gap(column - self.width)
@@ -188,6 +195,16 @@ def fit(text: str, width: int, look: Look, *, align: Literal["left", "right"] = 
         text = set_cell_size(text, max(width - 1, 0)) + look.glyphs.ellipsis if width > 0 else ""
     pad = " " * (width - cell_len(text))
     return pad + text if align == "right" else text + pad
+
+
+def fit_words(text: str, width: int, look: Look) -> str:
+    """Like :func:`fit`, cut between two words where it is longer and the cut costs less than half of the room."""
+    if cell_len(text) <= width:
+        return fit(text, width, look)
+    head = set_cell_size(text, max(width - 1, 0))
+    if not text[len(head) :].startswith(" "):
+        head = head[: head.rfind(" ")] if head.rfind(" ") > width // 2 else head
+    return fit(head.rstrip(" ,;:") + look.glyphs.ellipsis, width, look)
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -165,6 +165,11 @@ class ConsoleModel:
         return None if self.view is None else seconds(self.view.tick_ns)
 
     @property
+    def known_s(self) -> float:
+        """How much of the run, up to the latest view, this console knows."""
+        return 0.0 if not self.splits.times_s else self.splits.until_s - self.splits.times_s[0]
+
+    @property
     def proposal(self) -> Decision | None:
         """The plan that waits for approval."""
         return None if self.view is None else self.view.proposal

@@ -1,5 +1,6 @@
 """The life of what an operator has asked for: ``requested → accepted → draining → effective``, or how else it ended."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,10 +51,7 @@ class RequestLife:
         return self.lasting and self.state in ("accepted", "draining", "effective")
 
     def enter(self, state: str) -> None:
-        """Note a state. Repeats are no change, nor is the answer to the request once it is further on."""
-        if state == "accepted" and any(seen in ("draining", "effective", *ENDED) for seen in self.states):
-            if self.state != "unanswered":
-                return
+        """Note a state; the same again is no change."""
         if not self.states or self.state != state:
             self.states.append(state)
 
@@ -69,7 +67,7 @@ class Requests:
         self.limit = limit
         self._by_id: dict[str, RequestLife] = {}
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[RequestLife]:
         return iter(self._by_id.values())
 
     def get(self, request_id: str) -> RequestLife | None:
@@ -77,7 +75,7 @@ class Requests:
         return self._by_id.get(request_id)
 
     def command(self, command: Command, *, mine: bool = False) -> RequestLife:
-        """Fold a command as it was sent, or as it was answered."""
+        """Fold a command as it was sent, or as it was answered; once it is further on, that is no news."""
         life = self._by_id.get(command.request_id)
         if life is None:
             life = RequestLife(
@@ -85,8 +83,9 @@ class Requests:
             )
             self._add(life)
         life.mine = life.mine or mine
-        life.enter(command.state)
-        life.detail = command.detail or life.detail
+        if not life.states or life.state in ("requested", "unanswered"):
+            life.enter(command.state)
+            life.detail = command.detail or life.detail
         return life
 
     def unanswered(self, request_id: str, detail: str) -> None:

@@ -11,18 +11,18 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def count(value: float | None) -> str:
-    """A count or a token amount in at most five characters: ``950``, ``41.2k``, ``1.25M``."""
+    """An amount in at most five characters: ``950``, ``41.2k``, ``1.25M``; ``6.7`` where it is no whole number."""
     if value is None:
         return UNKNOWN
     sign, value = ("-", -value) if value < 0 else ("", value)
     for limit, divisor, unit in ((999.5, 1.0, ""), (999_500.0, 1e3, "k"), (999_500_000.0, 1e6, "M")):
         if value < limit:
-            return f"{sign}{_three_digits(value / divisor, whole=not unit)}{unit}"
-    return f"{sign}{_three_digits(value / 1e9, whole=False)}G"
+            return f"{sign}{_three_digits(value / divisor)}{unit}"
+    return f"{sign}{_three_digits(value / 1e9)}G"
 
 
-def _three_digits(value: float, *, whole: bool) -> str:
-    if whole or value >= 99.95:
+def _three_digits(value: float) -> str:
+    if value >= 99.95 or value == round(value):
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}".rstrip("0").rstrip(".")
 

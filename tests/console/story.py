@@ -31,13 +31,18 @@ from prorsa.events import (
 WORKERS = 8
 KV_CAPACITY = 1_200_000
 END_S = 780
-FLIPS = ((150, "w4", "decode", "prefill"), (330, "w4", "prefill", "decode"), (345, "w3", "prefill", "decode"), (600, "w3", "decode", "prefill"))
+FLIPS = (
+    (150, "w4", "decode", "prefill"),
+    (330, "w4", "prefill", "decode"),
+    (345, "w3", "prefill", "decode"),
+    (600, "w3", "decode", "prefill"),
+)
 FLIP_S = 12
 
 
 def demand(t_s: float) -> float:
     """Prefill demand of the 15 s after ``t_s``: bursts at the beginning and at each step."""
-    burst = 900_000 * math.exp(-((t_s % 480) - 140) ** 2 / 9000)
+    burst = 900_000 * math.exp(-(((t_s % 480) - 140) ** 2) / 9000)
     return 180_000 + burst + 40_000 * math.sin(t_s / 17)
 
 
@@ -130,7 +135,17 @@ def settled_at(t_s: float) -> tuple[Settled, ...]:
         value = guess(what, at_s)
         found.append(
             Settled(
-                target, 15.0, nanoseconds(at_s), what(at_s), what(at_s) / 2, value, value * 0.78, value, value * 1.27, value / 2, {"ewma": value}
+                target,
+                15.0,
+                nanoseconds(at_s),
+                what(at_s),
+                what(at_s) / 2,
+                value,
+                value * 0.78,
+                value,
+                value * 1.27,
+                value / 2,
+                {"ewma": value},
             )
         )
     return tuple(found)
@@ -183,7 +198,14 @@ def decision_at(t_s: float) -> Decision:
 def view_at(t_s: float, **changes: object) -> View:
     """The controller's aggregate at a tick."""
     pin = OverrideView(
-        "pin-1", "pin", "effective", "mara", "long prompts land here", target="w1", value="prefill", expires_in_s=1800 - (t_s - 400)
+        "pin-1",
+        "pin",
+        "effective",
+        "mara",
+        "long prompts land here",
+        target="w1",
+        value="prefill",
+        expires_in_s=1800 - (t_s - 400),
     )
     known: dict[str, object] = {
         "tick_ns": nanoseconds(t_s),
@@ -212,33 +234,78 @@ def events(until_s: float = END_S) -> Iterator[tuple[float, AnyEvent]]:
     yield 0.0, RunBegin(scenario="coding-async", profile="qwen3-32b-h200-tp2", seed=1, workers=8, concurrency=128)
     for tick in range(int(until_s) + 1):
         t_s = float(tick)
-        yield t_s, Forecast(
-            tick_ns=nanoseconds(t_s), upto_hub_seq=tick * 40, live_trajectories=128, rows=rows_at(t_s), settled=settled_at(t_s)
+        yield (
+            t_s,
+            Forecast(
+                tick_ns=nanoseconds(t_s),
+                upto_hub_seq=tick * 40,
+                live_trajectories=128,
+                rows=rows_at(t_s),
+                settled=settled_at(t_s),
+            ),
         )
         if tick % 5 == 0 and tick:
             yield t_s, decision_at(t_s)
         for at_s, worker, from_role, to_role in FLIPS:
             if at_s <= t_s <= at_s + FLIP_S:
                 state = flipping_at(t_s)[worker][2] if t_s < at_s + FLIP_S else "serving"
-                yield t_s, Flip(
-                    flip_id=f"{worker}-{at_s}", worker_id=worker, from_role=from_role, to_role=to_role, epoch=2, state=state,
-                    reason="the split follows the demand", tick_ns=nanoseconds(at_s), elapsed_s=t_s - at_s,
+                yield (
+                    t_s,
+                    Flip(
+                        flip_id=f"{worker}-{at_s}",
+                        worker_id=worker,
+                        from_role=from_role,
+                        to_role=to_role,
+                        epoch=2,
+                        state=state,
+                        reason="the split follows the demand",
+                        tick_ns=nanoseconds(at_s),
+                        elapsed_s=t_s - at_s,
+                    ),
                 )
         if tick == 398:
-            yield t_s, Command(
-                client="console", request_id="pin-1", verb="pin", state="accepted", owner="mara",
-                reason="long prompts land here", target="w1", value="prefill", for_s=1800.0,
+            yield (
+                t_s,
+                Command(
+                    client="console",
+                    request_id="pin-1",
+                    verb="pin",
+                    state="accepted",
+                    owner="mara",
+                    reason="long prompts land here",
+                    target="w1",
+                    value="prefill",
+                    for_s=1800.0,
+                ),
             )
         if tick in (398, 399, 400):
             state = {398: "accepted", 399: "draining", 400: "effective"}[tick]
-            yield t_s, Override(
-                override_id="pin-1", kind="pin", state=state, owner="mara", reason="long prompts land here",
-                target="w1", value="prefill", expires_ns=nanoseconds(398 + 1800),
+            yield (
+                t_s,
+                Override(
+                    override_id="pin-1",
+                    kind="pin",
+                    state=state,
+                    owner="mara",
+                    reason="long prompts land here",
+                    target="w1",
+                    value="prefill",
+                    expires_ns=nanoseconds(398 + 1800),
+                ),
             )
         if tick == 500:
-            yield t_s, Command(
-                client="cli", request_id="split-1", verb="override", state="rejected", owner="jon",
-                reason="try a deeper split", value="8:0", detail="override: a split is P:D with at least one worker each",
+            yield (
+                t_s,
+                Command(
+                    client="cli",
+                    request_id="split-1",
+                    verb="override",
+                    state="rejected",
+                    owner="jon",
+                    reason="try a deeper split",
+                    value="8:0",
+                    detail="override: a split is P:D with at least one worker each",
+                ),
             )
         if tick % 2 == 0:
             yield t_s, view_at(t_s)
@@ -247,18 +314,23 @@ def events(until_s: float = END_S) -> Iterator[tuple[float, AnyEvent]]:
 def stamped(until_s: float = END_S) -> list[Stamped]:
     """The run as the hub would stamp it."""
     return [
-        Stamped(index + 1, nanoseconds(t_s), "story", index + 1, 0, event) for index, (t_s, event) in enumerate(events(until_s))
+        Stamped(index + 1, nanoseconds(t_s), "story", index + 1, 0, event)
+        for index, (t_s, event) in enumerate(events(until_s))
     ]
 
 
-ALERT = Alert(code="stale-worker", severity="warning", text="w7 has not reported for 12 s; it is not flipped", worker_id="w7")
+ALERT = Alert(
+    code="stale-worker", severity="warning", text="w7 has not reported for 12 s; it is not flipped", worker_id="w7"
+)
 
 
 def proposal(now_s: float) -> Decision:
     """A plan that waits for approval for another 42 s."""
     base = decision_at(600.0)
     return Decision(
-        **{name: getattr(base, name) for name in base.__struct_fields__ if name not in ("status", "expires_ns", "mode")},
+        **{
+            name: getattr(base, name) for name in base.__struct_fields__ if name not in ("status", "expires_ns", "mode")
+        },
         status="proposed",
         mode="approve",
         expires_ns=nanoseconds(now_s + 42),
@@ -286,7 +358,12 @@ class StoryFeed:
 def live(**changes: object) -> FeedStatus:
     """A status of a live feed at the end of the story."""
     known: dict[str, object] = {
-        "kind": "live", "state": "live", "where": "ipc:///run/prorsa/hub", "now_ns": nanoseconds(END_S), "speed": 20.0,
-        "age_s": 0.1, "view_age_s": 0.2,
+        "kind": "live",
+        "state": "live",
+        "where": "ipc:///run/prorsa/hub",
+        "now_ns": nanoseconds(END_S),
+        "speed": 20.0,
+        "age_s": 0.1,
+        "view_age_s": 0.2,
     }
     return FeedStatus(**(known | changes))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Final
 from rich.style import Style
 
 from prorsa.console.history import DemandPoint
-from prorsa.console.look import DECODE, MIXED, PREFILL, ROLE_COLOURS, SWITCHING, TEXT, Look, RoleKey
+from prorsa.console.look import DECODE, MIXED, PREFILL, ROLE_COLOURS, ROLE_LETTERS, SWITCHING, TEXT, Look, RoleKey
 from prorsa.events import Split
 
 Cell = tuple[str, Style | None]
@@ -107,14 +107,20 @@ def ratio_cells(split: Split | None, width: int, look: Look) -> list[Cell]:
 
 
 def _labelled(role: RoleKey, amount: int, length: int, look: Look) -> list[Cell]:
-    letter = {"prefill": "P", "decode": "D", "mixed": "M", "switching": "~"}[role]
-    label = f" {amount}{letter} "
-    if not look.colour or look.glyphs.ascii:
-        text = label.center(length, look.glyphs.patterns[role])[:length] if len(label) <= length else letter * length
-        return [(char, _EDGE_TO_NOTHING[role]) for char in text]
-    ground = _INK[role]
-    text = label.center(length) if len(label) <= length else f"{amount}{letter}".center(length)[:length]
-    return [(char, ground) for char in text]
+    """``length`` cells of a role, with as much of its name as they have room for."""
+    letter = ROLE_LETTERS[role]
+    name = "flipping" if role == "switching" else role
+    label = next(
+        (
+            text
+            for text in (f" {amount}{letter} {name} ", f" {amount}{letter} ", f"{amount}{letter}")
+            if len(text) <= length
+        ),
+        letter,
+    )
+    if look.colour and not look.glyphs.ascii:
+        return [(char, _INK[role]) for char in label.center(length)[:length]]
+    return [(char, _EDGE_TO_NOTHING[role]) for char in label.center(length, look.glyphs.patterns[role])[:length]]
 
 
 _INK: Final = {
@@ -154,39 +160,58 @@ def demand_raster(
     width = len(points) // 2
     if look.glyphs.ascii:
         return _ascii_demand(points[::2], height, top, look)
-    medians = _line_dots([point.p50 if point else None for point in points], height, top)
     actuals = _line_dots([point.actual if point else None for point in points], height, top)
-    styles = {
-        ground: (
-            Style(color=colour, bgcolor=ground),
-            Style(color=TEXT, bgcolor=ground, bold=True),
-            Style(bgcolor=ground),
-        )
-        for ground in (band, None)
-    }
-    rows: Raster = []
-    for row in range(height):
-        cells: list[Cell] = []
-        for column in range(width):
-            inside = _in_band(points[2 * column], row, height, top)
-            median_style, actual_style, ground = styles[band if inside and look.colour else None]
-            dots, line = actuals[row][column], medians[row][column]
-            if dots:
-                cells.append((chr(_BRAILLE + dots), actual_style))
-            elif line and look.colour:
-                cells.append((chr(_BRAILLE + line), median_style))
-            else:
-                cells.append((look.glyphs.band if inside and not look.colour else " ", ground))
-        rows.append(cells)
-    return rows
+    if not look.colour:
+        medians = [[0] * width for _ in range(height)]
+    else:
+        medians = _line_dots([point.p50 if point else None for point in points], height, top)
+    ink = _Ink(colour, band, look)
+    return [
+        [
+            ink.cell(actuals[row][column], medians[row][column], _halves_in_band(points[2 * column], row, height, top))
+            for column in range(width)
+        ]
+        for row in range(height)
+    ]
 
 
-def _in_band(point: DemandPoint | None, row: int, height: int, top: float) -> bool:
+class _Ink:
+    """The styles of one demand chart."""
+
+    def __init__(self, colour: str, band: str, look: Look) -> None:
+        self.look = look
+        self.half = Style(color=band)
+        self.ground = Style(bgcolor=band)
+        self.actual = (_LINE, _LINE + self.ground)
+        self.median = (Style(color=colour), Style(color=colour, bgcolor=band))
+
+    def cell(self, actual: int, median: int, halves: tuple[bool, bool]) -> Cell:
+        """A cell with these dots, whose upper and lower half are inside the band or not."""
+        inside = any(halves) and self.look.colour
+        if actual:
+            return chr(_BRAILLE + actual), self.actual[inside]
+        if median:
+            return chr(_BRAILLE + median), self.median[inside]
+        if not self.look.colour:
+            return (self.look.glyphs.band, None) if any(halves) else BLANK
+        if all(halves):
+            return " ", self.ground
+        return ("▀" if halves[0] else "▄", self.half) if inside else BLANK
+
+
+def _halves_in_band(point: DemandPoint | None, row: int, height: int, top: float) -> tuple[bool, bool]:
+    """Whether the middle of the upper half of a cell, and that of the lower half, lie between p10 and p90.
+
+    A band thinner than half a cell still takes the half that its middle is in.
+    """
     if point is None or point.p10 is None or point.p90 is None:
-        return False
-    middle = (height - row - 0.5) / height * top
-    half = top / height / 2
-    return point.p10 - half * 0.999 < middle < point.p90 + half * 0.999
+        return False, False
+    scale = 2 * height / top
+    low, high = point.p10 * scale, point.p90 * scale
+    lowest = min(round(low), int((low + high) / 2))
+    highest = max(round(high), int((low + high) / 2) + 1)
+    lower_half = 2 * (height - row - 1)
+    return lowest <= lower_half + 1 < highest, lowest <= lower_half < highest
 
 
 def _line_dots(values: Sequence[float | None], height: int, top: float) -> list[list[int]]:
@@ -213,7 +238,7 @@ def _ascii_demand(points: Sequence[DemandPoint | None], height: int, top: float,
         for point in points:
             actual = None if point is None or point.actual is None else point.actual
             level = None if actual is None else min(max(round((1 - actual / top) * (height - 1)), 0), height - 1)
-            inside = _in_band(point, row, height, top)
+            inside = any(_halves_in_band(point, row, height, top))
             line.append(("*", _LINE) if level == row else ((look.glyphs.band, None) if inside else BLANK))
         rows.append(line)
     return rows

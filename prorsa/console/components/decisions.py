@@ -8,7 +8,7 @@ from rich.style import Style
 from prorsa.clock import seconds
 from prorsa.console.components.charts import bar
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import Line, Look, badge, fit, wrap
+from prorsa.console.look import Line, Look, badge, fit, fit_words, wrap
 from prorsa.console.model import ConsoleModel, DecisionEntry
 from prorsa.console.text import count, run_time, span
 from prorsa.events import Alternative, Decision
@@ -47,7 +47,7 @@ class DecisionPanel(Drawing):
         line.add(f"#{decision.decision_id}", "muted")
         if entry.repeats > 1:
             line.add(f" ×{entry.repeats}", "muted")
-        line.right(self.line().add(f"{self._age(decision)} ago", "muted").gap(), width)
+        line.right(self.line().add(f"{self._age(decision)}", "muted").gap(), width)
         lines = [line]
         lines += [self.line().gap().add(text, "text") for text in wrap(decision.reason, width - 2)]
         for guard in decision.guards:
@@ -59,19 +59,20 @@ class DecisionPanel(Drawing):
         return lines
 
     def _age(self, decision: Decision) -> str:
-        return span(max(seconds(self.model.now_ns - decision.tick_ns), 0.0))
+        age_s = seconds(self.model.now_ns - decision.tick_ns)
+        return "now" if age_s < 1 else f"{span(age_s)} ago"
 
     def _details(self, decision: Decision, width: int) -> list[Line]:
         lines = []
         for move in decision.moves:
             line = self.line().gap().add(f"{move.worker_id} ", "strong").add(move.from_role, move.from_role)
             line.add(f" {self.look.glyphs.arrow} ", "muted").add(move.to_role, move.to_role)
-            lines.append(line.add(fit(f"  {move.reason}", width - line.width - 1, self.look), "muted"))
+            lines.append(line.add(fit_words(f"  {move.reason}", width - line.width - 1, self.look), "muted"))
         lines += self._inputs(decision, width)
         return lines + self._alternatives(decision, width)
 
     def _inputs(self, decision: Decision, width: int) -> list[Line]:
-        items = sorted(decision.inputs.items())
+        items = list(decision.inputs.items())
         if not items:
             return []
         lines = [self.line(), self._heading("from", width)]
@@ -92,9 +93,8 @@ class DecisionPanel(Drawing):
             return []
         dearest = max(option.cost for option in known if option.cost is not None) or 1.0
         lines = [self.line(), self._heading("alternatives, by cost", width)]
-        for option in sorted(known, key=lambda option: option.cost or 0.0)[:6]:
-            lines.append(self._alternative(option, decision, dearest, width))
-        return lines
+        cheapest = sorted(known, key=lambda option: option.cost or 0.0)[:6]
+        return lines + [self._alternative(option, decision, dearest, width) for option in cheapest]
 
     def _alternative(self, option: Alternative, decision: Decision, dearest: float, width: int) -> Line:
         chosen = option.split == decision.chosen
@@ -103,7 +103,7 @@ class DecisionPanel(Drawing):
         line.add(fit(str(option.split), 8, self.look), "strong" if chosen else "text")
         line.add(bar(cost / dearest, 10, self.look), Style(color="#8792A0", bgcolor="#1B232C")).gap()
         line.add(fit(count(cost), 6, self.look, align="right"), "text").gap(2)
-        return line.add(fit(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
+        return line.add(fit_words(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
 
     def _heading(self, text: str, width: int) -> Line:
         line = self.line().gap().add(text, "muted").gap()
@@ -114,16 +114,19 @@ class DecisionPanel(Drawing):
         if not entries:
             return []
         lines = [self.line(), self._heading("earlier", width)]
-        return lines + [self._short(entry, width) for entry in entries]
+        change = max(len(_split_change(entry.decision)) for entry in entries)
+        return lines + [self._short(entry, change, width) for entry in entries]
 
-    def _short(self, entry: DecisionEntry, width: int) -> Line:
+    def _short(self, entry: DecisionEntry, change: int, width: int) -> Line:
         decision = entry.decision
         text, _ = _STATUS[decision.status]
         tone = {"hold": "muted", "applied": "good", "proposed": "warning", "observed": "text"}[decision.status]
         line = self.line().gap().add(run_time(decision.tick_ns), "muted").gap()
         line.add(fit(text.lower() + (f" ×{entry.repeats}" if entry.repeats > 1 else ""), 10, self.look), tone).gap()
-        line.add(fit(_split_change(decision), 11, self.look), "text" if decision.status != "hold" else "muted").gap()
-        return line.add(fit(decision.reason, max(width - line.width - 1, 0), self.look), "muted")
+        line.add(
+            fit(_split_change(decision), change, self.look), "text" if decision.status != "hold" else "muted"
+        ).gap()
+        return line.add(fit_words(decision.reason, max(width - line.width - 1, 0), self.look), "muted")
 
 
 def _split_change(decision: Decision) -> str:

@@ -240,7 +240,7 @@ class ConfirmLeave(ModalScreen[bool]):
         """Answer by button."""
         self.dismiss(event.button.id == "quit")
 
-    def action_answer(self, leave: bool) -> None:  # noqa: FBT001 - Textual passes action arguments by position
+    def action_answer(self, leave: bool) -> None:
         """Answer by key."""
         self.dismiss(leave)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -18,6 +19,7 @@ class Drawing(Widget):
         super().__init__(id=id, classes=classes)
         self.model = model
         self.look = look
+        self._laid_out_lines = 0
         self._drawn: tuple[tuple[int, int], list[Strip]] | None = None
 
     def lines(self, width: int, height: int) -> Sequence[Line | Strip]:
@@ -28,10 +30,19 @@ class Drawing(Widget):
         """An empty line in the look of the console."""
         return Line(self.look)
 
+    def content_lines(self) -> int:
+        """How many lines the widget would like to have, where its height is left to it."""
+        return 1
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
+        """The height for Textual's layout."""
+        self._laid_out_lines = self.content_lines()
+        return self._laid_out_lines
+
     def redraw(self) -> None:
         """Draw again from the model as it is now."""
         self._drawn = None
-        self.refresh()
+        self.refresh(layout=self.content_lines() != self._laid_out_lines)
 
     def render_line(self, y: int) -> Strip:
         """One line of the drawing, for Textual."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from prorsa.clock import seconds
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import Line, Look, fit
+from prorsa.console.look import Line, Look, fit, fit_words
 from prorsa.console.model import ConsoleModel
 from prorsa.console.requests import ENDED, RequestLife
 from prorsa.console.text import span
@@ -34,7 +34,7 @@ class RequestPanel(Drawing):
             life for life in lives if not (life.in_force or life.pending)
         ]
 
-    def get_content_height(self, container, viewport, width: int) -> int:  # type: ignore[no-untyped-def] # noqa: ANN001, ARG002
+    def content_lines(self) -> int:
         """A line a request, and one that says that there is none."""
         return max(len(self.shown()), 1)
 
@@ -48,23 +48,36 @@ class RequestPanel(Drawing):
                 .add(fit("nothing is held: P pins the selected worker, O holds a split", width - 2, self.look), "muted")
             ]
         what = min(max(len(life.what()) for life in shown), 24)
-        return [self._line(life, what, width) for life in shown[:height]]
+        roomy = 2 * len(shown) <= height
+        lines = []
+        for life in shown[:height]:
+            lines.append(self._line(life, what, width, noted=not roomy))
+            if roomy:
+                note = self.line().gap(what + 3)
+                lines.append(
+                    note.add(fit_words(self._note(life), width - note.width - 1, self.look), self._note_tone(life))
+                )
+        return lines
 
-    def _line(self, life: RequestLife, what: int, width: int) -> Line:
+    def _line(self, life: RequestLife, what: int, width: int, *, noted: bool) -> Line:
         over = life.state in ENDED
         line = self.line().gap().add(fit(life.what(), what, self.look), "muted" if over else "strong").gap(2)
         right = self.line()
         if life.in_force and life.expires_ns is not None:
-            right.add(f"{span(max(seconds(life.expires_ns - self.model.now_ns), 0.0))} left", "text").gap()
-        room = width - line.width - right.width - 2
-        self._states(line, life, room)
+            right.add(f"{span(max(seconds(life.expires_ns - self.model.now_ns), 0.0))} left").gap()
+        self._states(line, life, width - line.width - right.width - 2)
         rest = width - line.width - right.width - 4
-        note = life.detail if life.state in ("rejected", "unanswered") else f"{life.owner}: {life.reason}"
-        if note and rest >= 8:
-            line.gap(2).add(
-                fit(note, rest, self.look), _TONES[life.state] if life.state in ("rejected", "unanswered") else "muted"
-            )
+        if noted and rest >= 12:
+            line.gap(2).add(fit_words(self._note(life), rest, self.look), self._note_tone(life))
         return line.right(right, width)
+
+    def _note(self, life: RequestLife) -> str:
+        if life.state in ("rejected", "unanswered") and life.detail:
+            return life.detail
+        return f"{life.owner}: {life.reason}"
+
+    def _note_tone(self, life: RequestLife) -> str:
+        return _TONES[life.state] if life.state in ("rejected", "unanswered") else "muted"
 
     def _states(self, line: Line, life: RequestLife, room: int) -> None:
         """As many of the states as there is room for, the latest for sure."""

@@ -9,22 +9,19 @@ from prorsa.clock import seconds
 from prorsa.console.components.charts import ratio_cells
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.look import (
-    BACKGROUND,
     CRITICAL,
     FAINT,
     GOOD,
-    MUTED,
-    SWITCHING,
     TEXT,
     WARNING,
     Line,
     Look,
     badge,
-    cells,
 )
 from prorsa.console.model import ConsoleModel
 from prorsa.console.status import Badge, FeedStatus, badges
 from prorsa.console.text import count, percent, run_time, speed
+from prorsa.events import View
 
 _TONES: Final = {
     "good": badge(GOOD),
@@ -33,7 +30,7 @@ _TONES: Final = {
     "replay": badge("#B48EF0"),
     "muted": Style(color=TEXT, bgcolor=FAINT, bold=True),
 }
-_STATES: Final = ("sandbox", "ready", "prefill", "decode", "tool", "reward")
+_STATES: Final = ("ready", "prefill", "decode", "tool", "sandbox", "reward")
 
 
 class TopBar(Drawing):
@@ -77,7 +74,8 @@ class TopBar(Drawing):
         if status is not None and status.kind == "replay":
             items.append((f"of {run_time(status.to_ns)}", "muted"))
         if view is not None:
-            items += [(view.mode.upper(), "warning" if view.mode != "auto" else "text"), (view.policy, "text")]
+            items.append((view.mode.upper(), "warning" if view.mode != "auto" else "text"))
+            items.append((f"policy {view.policy}", "text"))
         scenario = (view.scenario if view is not None else None) or (run.scenario if run is not None else None)
         return [*items, (scenario, "muted")] if scenario else items
 
@@ -92,47 +90,38 @@ class TopBar(Drawing):
     def _ratio(self, width: int) -> Line:
         view = self.model.view
         line = self.line().gap()
-        left = self.line().add("P " + count(None if view is None else view.split.prefill), "prefill").gap()
-        right = self.line().gap().add(count(None if view is None else view.split.decode) + " D", "decode").gap()
-        line.segments += left.segments
-        line.width += left.width
-        length = width - line.width - right.width
         if view is None:
-            line.add(self.look.glyphs.rule * length, "faint")
-        else:
-            line.segments += cells(ratio_cells(view.split, length, self.look))
-            line.width += length
-        return line.right(right, width + 1)
+            return line.add(self.look.glyphs.rule * (width - 2), "faint")
+        return line.extend(ratio_cells(view.split, width - 2, self.look))
 
     def _rates(self, width: int) -> Line:
         view = self.model.view
         line = self.line().gap()
         if view is None:
             return line
-        self._trajectories(line, view.trajectories, view.done, view.total)
-        rates = self.line()
-        for name, value in (
-            ("prefill", f"{count(view.prefill_tokens_per_s)} tok/s"),
-            ("output", f"{count(view.output_tokens_per_s)} tok/s"),
-            ("idle", percent(view.idle)),
-        ):
-            rates.add(f"{name} ", "muted").add(value, "text").gap(2 if name != "idle" else 1)
+        self._trajectories(line, view)
+        unit = " tok/s" if width >= 150 else "/s"
+        rates = self.line().add("prefill ", "muted").add(count(view.prefill_tokens_per_s) + unit).gap(2)
+        rates.add("output ", "muted").add(count(view.output_tokens_per_s) + unit).gap(2)
+        rates.add("idle ", "muted").add(percent(view.idle)).gap()
         self._states(line, view.trajectories, width - rates.width - 2)
         return line.right(rates, width)
 
-    def _trajectories(self, line: Line, states: dict[str, int], done: int | None, total: int | None) -> None:
-        live = sum(states.get(state, 0) for state in (*_STATES, "dispatched"))
+    def _trajectories(self, line: Line, view: View) -> None:
+        live = sum(view.trajectories.get(state, 0) for state in (*_STATES, "dispatched"))
         line.add(f"{live}", "strong").add(" live", "muted")
-        if done is not None:
-            line.add(self.look.plain(" · "), "faint").add(count(done), "text")
-            line.add(f"/{total}" if total is not None else "", "muted").add(" done", "muted")
+        if view.done is not None:
+            line.add(" · ", "faint").add(count(view.done))
+            line.add(f"/{view.total}" if view.total is not None else "", "muted").add(" done", "muted")
 
     def _states(self, line: Line, states: dict[str, int], room: int) -> None:
+        """How many trajectories are in which state, as many of the states as there is room for."""
         for state in _STATES:
             text = f"{state} {states[state]}" if states.get(state) else ""
-            if text and line.width + len(text) + 3 <= room:
-                style = state if state in ("prefill", "decode") else "muted"
-                line.add(" · ", "faint").add(text, style)
+            if text and line.width + len(text) + 3 > room:
+                return
+            if text:
+                line.add(" · ", "faint").add(text, state if state in ("prefill", "decode") else "muted")
 
 
 class Timeline(Drawing):
@@ -176,16 +165,15 @@ class Banner(Drawing):
             found.append((f"! {self.old}", "warning"))
         plan = self.model.proposal
         if plan is not None:
-            found.append(
-                (
-                    f"? plan {plan.decision_id}: {plan.current} → {plan.chosen}, {self._left(plan.expires_ns)}   A approve   R reject",
-                    "strong",
-                )
-            )
-        for alert in () if self.model.view is None else self.model.view.alerts:
-            if alert.severity != "info":
-                found.append((f"! {alert.code}: {alert.text}", alert.severity))
+            what = f"plan {plan.decision_id}: {plan.current} → {plan.chosen}, {self._left(plan.expires_ns)}"
+            found.append((f"? {what}   A approve   R reject", "strong"))
+        alerts = () if self.model.view is None else self.model.view.alerts
+        found += [(f"! {alert.code}: {alert.text}", alert.severity) for alert in alerts if alert.severity != "info"]
         return found[:4]
+
+    def content_lines(self) -> int:
+        """A line a message."""
+        return len(self.messages())
 
     def _left(self, expires_ns: int | None) -> str:
         now_ns = self.now_ns if self.now_ns is not None else self.model.now_ns
@@ -200,6 +188,3 @@ class Banner(Drawing):
         return [
             self.line().gap().add(fit(text, width - 2, self.look), style) for text, style in self.messages()[:height]
         ]
-
-
-__all__ = ["BACKGROUND", "MUTED", "SWITCHING", "Banner", "Timeline", "TopBar"]

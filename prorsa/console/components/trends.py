@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.segment import Segment
+from rich.style import Style
 
 from prorsa.console.components.charts import (
     Raster,
@@ -20,13 +20,11 @@ from prorsa.console.look import (
     BAND_DECODE,
     BAND_PREFILL,
     DECODE,
-    FAINT,
     PREFILL,
     STYLES,
     TEXT,
     Line,
     Look,
-    cells,
     fg,
     fit,
 )
@@ -37,21 +35,33 @@ WINDOWS_S: Final = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 """Stretches of time that the charts can show."""
 
 _AXIS = 6
+_NAME = 14
+_WIDEST_BY_ITSELF = WINDOWS_S.index(600.0)
 
 
 @dataclass(slots=True)
 class Window:
-    """The stretch of time that every chart shows, up to the latest view."""
+    """The stretch of time that every chart shows, up to the latest view.
 
-    index: int = 3
+    It grows with what is known of the run up to ten minutes, until an operator sets it.
+    """
+
+    index: int = 0
+    by_hand: bool = False
 
     @property
     def length_s(self) -> float:
         """Its length."""
         return WINDOWS_S[self.index]
 
+    def follow(self, known_s: float) -> None:
+        """Show what is known of the run, if nobody has set the window."""
+        while not self.by_hand and self.length_s < known_s and self.index < _WIDEST_BY_ITSELF:
+            self.index += 1
+
     def zoom(self, steps: int) -> None:
         """Show a stretch ``steps`` longer, or shorter if negative."""
+        self.by_hand = True
         self.index = min(max(self.index + steps, 0), len(WINDOWS_S) - 1)
 
     def name(self) -> str:
@@ -84,6 +94,15 @@ class Chart(Drawing):
         super().__init__(model, look, id=id, classes="panel chart")
         self.window = window
 
+    def redraw(self) -> None:
+        """Draw again, and say in the lower edge how things stand now."""
+        self.border_subtitle = self.look.plain(self.now())
+        super().redraw()
+
+    def now(self) -> str:
+        """How things stand now, in a few words."""
+        raise NotImplementedError
+
     def bounds(self) -> tuple[float, float] | None:
         """The stretch of time to draw; None before the first view."""
         end_s = self.model.tick_s
@@ -95,8 +114,7 @@ class Chart(Drawing):
         for row, items in enumerate(raster):
             line = self.line().add(fit(labels.get(row, ""), _AXIS - 2, self.look, align="right"), "muted")
             line.add(" |" if self.look.glyphs.ascii else " │", "faint")
-            line.segments += cells(items)
-            line.width += len(items)
+            line.extend(items)
             lines.append(line)
         return [*lines, self._time_axis(width)]
 
@@ -107,6 +125,10 @@ class Chart(Drawing):
 
 class SplitChart(Chart):
     """Workers by role over time, as stacked areas, with the flips under them."""
+
+    def now(self) -> str:
+        """The split."""
+        return "" if self.model.view is None else str(self.model.view.split)
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """Legend, areas, marks of the flips, time."""
@@ -122,7 +144,7 @@ class SplitChart(Chart):
         return [self._legend(width), *body, self._flips(*bounds, columns), axis]
 
     def _legend(self, width: int) -> Line:
-        line = self.line().to(_AXIS)
+        line = self.line()
         for role, name in (
             ("decode", "D decode"),
             ("prefill", "P prefill"),
@@ -143,9 +165,7 @@ class SplitChart(Chart):
                 marks[column] = self.look.glyphs.up if flip.to_role == "prefill" else self.look.glyphs.down
         line = self.line().add(fit("flip", _AXIS - 2, self.look, align="right"), "muted").gap(2)
         styles = {self.look.glyphs.up: fg(PREFILL), self.look.glyphs.down: fg(DECODE)}
-        line.segments += cells([(mark, styles.get(mark)) for mark in marks])
-        line.width += columns
-        return line
+        return line.extend([(mark, styles.get(mark)) for mark in marks])
 
 
 class DemandChart(Chart):
@@ -154,6 +174,12 @@ class DemandChart(Chart):
     def __init__(self, model: ConsoleModel, look: Look, window: Window, target: Target) -> None:
         super().__init__(model, look, window, id=target.key.replace("_", "-"))
         self.target = target
+
+    def now(self) -> str:
+        """What is expected, and how far off the forecasts have been."""
+        wape = self.model.score(self.target.key)
+        error = "" if wape is None else f", error {percent(wape)}"
+        return expectation(self.model, self.target.key) + error
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """What is expected now, the chart, time."""
@@ -179,25 +205,15 @@ class DemandChart(Chart):
         middle.width = _AXIS
         middle.add("no forecast yet", "muted")
 
-    def _legend(self, width: int) -> Line:
+    def _legend(self, width: int) -> Line:  # noqa: ARG002 - cut to the width by the caller
         glyphs = self.look.glyphs
-        line = self.line().to(_AXIS).add("*" if glyphs.ascii else "⣀⠤⠒", fg(TEXT, bold=True)).add(" actual  ", "muted")
+        line = self.line().add("* " if glyphs.ascii else "━━ ", fg(TEXT, bold=True)).add("actual", "muted").gap(2)
         if self.look.colour and not glyphs.ascii:
-            line.add("⣀⠤⠒", fg(self.target.colour)).add(" p50  ", "muted")
-            line.segments.append(Segment("   ", _band_style(self.target)))
-            line.width += 3
+            line.add("━━ ", fg(self.target.colour)).add("p50", "muted").gap(2)
+            line.add("   ", Style(bgcolor=self.target.band))
         else:
             line.add(glyphs.band * 3, "muted")
-        line.add(" p10–p90", "muted")
-        wape = self.model.score(self.target.key)
-        score = self.line().add("error ", "muted").add(percent(wape), "text")
-        return line.right(score, width)
-
-
-def _band_style(target: Target):  # type: ignore[no-untyped-def]
-    from rich.style import Style
-
-    return Style(bgcolor=target.band)
+        return line.add(" p10–p90", "muted")
 
 
 def expectation(model: ConsoleModel, target: str) -> str:
@@ -222,26 +238,21 @@ class Sparks(Drawing):
             return []
         from_s, to_s = self.model.tick_s - self.window.length_s, self.model.tick_s
         columns = width - 42
+        if columns < 8:
+            return []
         return [
-            self._prefill_workers(from_s, to_s, columns),
+            self._split(from_s, to_s, columns),
             *(self._demand(t, from_s, to_s, columns) for t in TARGETS),
         ][:height]
 
-    def _prefill_workers(self, from_s: float, to_s: float, columns: int) -> Line:
-        splits = self.model.splits.columns(from_s, to_s, columns)
-        workers = len(self.model.view.workers) if self.model.view is not None else 0
-        line = self.line().gap().add(fit("P workers", 12, self.look), "muted")
-        line.add(
-            sparkline([None if s is None else float(s.prefill) for s in splits], float(workers), self.look), "prefill"
-        )
+    def _split(self, from_s: float, to_s: float, columns: int) -> Line:
+        line = self.line().gap().add(fit("split", _NAME, self.look), "muted")
+        line.extend(split_raster(self.model.splits.columns(from_s, to_s, columns), 1, self.look)[0])
         return line.gap(2).add(f"last {self.window.name()}", "muted")
 
     def _demand(self, target: Target, from_s: float, to_s: float, columns: int) -> Line:
         points = resample(self.model.demand[target.key].window(from_s, to_s), from_s, to_s, columns)
         values = [None if point is None else point.p50 for point in points]
-        line = self.line().gap().add(fit(f"{target.short} need", 12, self.look), "muted")
+        line = self.line().gap().add(fit(f"{target.short} need", _NAME, self.look), "muted")
         line.add(sparkline(values, peak(points), self.look), fg(target.colour)).gap(2)
         return line.add("15 s: ", "muted").add(expectation(self.model, target.key), STYLES["text"])
-
-
-__all__ = ["FAINT", "TARGETS", "WINDOWS_S", "Chart", "DemandChart", "SplitChart", "Sparks", "Window", "expectation"]

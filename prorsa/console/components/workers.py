@@ -1,5 +1,6 @@
 """The table of workers: role, load, KV and state, with a cursor that the actions refer to."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,12 +10,13 @@ from textual import events as textual_events
 
 from prorsa.console.components.charts import bar, sparkline
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import CRITICAL, FAINT, ROLE_LETTERS, Line, Look, fg, fit
+from prorsa.console.look import ROLE_LETTERS, STYLES, Line, Look, fg, fit
 from prorsa.console.model import ConsoleModel
 from prorsa.console.text import count, percent, ratio, span
 from prorsa.events import WorkerView
 
 SORTS: Final = ("id", "role", "KV", "queue")
+_SORTED_COLUMN: Final = {"id": "worker", "role": "role", "KV": "kv", "queue": "queue"}
 _OLD_TELEMETRY_S = 5.0
 _SELECTED: Final = Style(bgcolor="#1F2A36")
 _HEAD: Final = Style(color="#8792A0", underline=False, bold=True)
@@ -70,8 +72,6 @@ def _say_kv(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Pi
 
 
 def _track(role: str) -> Style:
-    from prorsa.console.look import STYLES
-
     return STYLES[role] + Style(bgcolor="#1B232C")
 
 
@@ -103,38 +103,41 @@ def _say_pin(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[P
 
 
 COLUMNS: Final = (
-    Column("WORKER", 10, 0, _say_id, stretch=14),
+    Column("WORKER", 8, 0, _say_id),
     Column(" ROLE", 10, 0, _say_role),
     Column("STATE", 11, 1, _say_state),
-    Column("KV", 13, 1, _say_kv, stretch=20),
-    Column("KV TREND", 16, 8, _say_trend, stretch=14),
+    Column("KV", 10, 1, _say_kv, stretch=14),
+    Column("KV TREND", 14, 6, _say_trend, stretch=16),
     Column("BUSY", 4, 2, _number(lambda worker: percent(worker.busy)), align="right"),
-    Column("QUEUE", 5, 3, _number(lambda worker: count(worker.queued)), align="right"),
+    Column("QUEUE", 6, 3, _number(lambda worker: count(worker.queued)), align="right"),
     Column("RUN", 4, 3, _number(lambda worker: count(worker.running)), align="right"),
     Column("PRE/S", 5, 4, _number(lambda worker: count(worker.prefill_tokens_per_s)), align="right"),
     Column("OUT/S", 5, 4, _number(lambda worker: count(worker.output_tokens_per_s)), align="right"),
-    Column("AGE", 6, 6, _say_age, align="right"),
-    Column("EPOCH", 5, 7, _number(lambda worker: str(worker.epoch), "muted"), align="right"),
+    Column("AGE", 6, 7, _say_age, align="right"),
+    Column("EPOCH", 5, 8, _number(lambda worker: str(worker.epoch), "muted"), align="right"),
     Column("HELD", 14, 9, _say_pin),
 )
 _GAP = 2
 
 
-def layout(width: int) -> list[tuple[Column, int]]:
-    """The columns that fit into ``width`` and how wide each is; spare room goes to those that stretch."""
+def layout(width: int, id_cells: int = 8) -> list[tuple[Column, int]]:
+    """The columns that fit into ``width`` and how wide each is; spare room goes to those that stretch.
+
+    ``id_cells`` is the longest worker id; ids get up to 22 cells, and what they take beyond 8 counts first.
+    """
+    extra = {"WORKER": min(max(id_cells, 8), 22) - 8}
+    room = width - 2 + _GAP - extra["WORKER"]
     chosen: list[Column] = []
     for column in sorted(COLUMNS, key=lambda column: column.rank):
-        taken = sum(other.width + _GAP for other in chosen)
-        if taken + column.width > width - 1:
+        if column.width + _GAP > room:
             break
         chosen.append(column)
-    spare = width - 1 - sum(column.width + _GAP for column in chosen) + _GAP
-    widths = []
-    for column in (column for column in COLUMNS if column in chosen):
-        extra = min(column.stretch, spare) if column.title == "KV" else 0
-        spare -= extra
-        widths.append((column, column.width + extra))
-    return widths
+        room -= column.width + _GAP
+    for column in chosen:
+        if column.stretch:
+            extra[column.title] = min(column.stretch, room)
+            room -= extra[column.title]
+    return [(column, column.width + extra.get(column.title, 0)) for column in COLUMNS if column in chosen]
 
 
 class WorkerTable(Drawing, can_focus=True):
@@ -186,14 +189,14 @@ class WorkerTable(Drawing, can_focus=True):
         self.sort_by = SORTS[(SORTS.index(self.sort_by) + 1) % len(SORTS)]
         self.redraw()
 
-    def get_content_height(self, container, viewport, width: int) -> int:  # type: ignore[no-untyped-def] # noqa: ANN001, ARG002
+    def content_lines(self) -> int:
         """A row a worker and the header."""
         return 1 + (0 if self.model.view is None else len(self.model.view.workers))
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """The header and the rows around the cursor."""
         rows = self.rows()
-        columns = layout(width)
+        columns = layout(width, max((len(worker.worker_id) for worker in rows), default=0))
         room = max(height - 1, 1)
         cursor = self._index(rows) if rows else 0
         self._first_row = min(max(self._first_row, cursor - room + 1), cursor, max(len(rows) - room, 0))
@@ -238,11 +241,6 @@ class WorkerTable(Drawing, can_focus=True):
 
 def _natural(text: str) -> tuple[tuple[bool, int, str], ...]:
     """A key under which ``w2`` comes before ``w10``."""
-    import re
-
     return tuple(
         (not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.findall(r"\d+|\D+", text)
     )
-
-
-__all__ = ["COLUMNS", "CRITICAL", "FAINT", "SORTS", "WorkerTable", "layout"]
