@@ -1,7 +1,7 @@
 """Fans events out to subscribers over a PUB socket: one event a message, with marks and heartbeats in between."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import zmq
@@ -63,7 +63,7 @@ class Fanout:
         self._socket.send_multipart(wire.pack(wire.HUB_TOPIC, self._beats, wire.encode(status)))
 
 
-def bind(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
+def bind(socket: "zmq.Socket[Any]", endpoint: str) -> str:
     """Bind a socket; returns its endpoint with wildcards filled in.
 
     Raises:
