@@ -7,6 +7,7 @@ ProrsaError
 │   └── JournalError  a journal that cannot be read
 ├── RefusedError      a well-formed request that the state of the run forbids: exits with 3
 ├── UnavailableError  nobody answers: exits with 4
+│   └── WorkerError   an SGLang worker does not answer, or answers something unknown
 └── InvariantError    a defect in Prorsa itself: please report it
 """
 
@@ -48,6 +49,17 @@ class UnavailableError(ProrsaError):
     """No hub or controller answers."""
 
     exit_code = 4
+
+
+class WorkerError(UnavailableError):
+    """A worker does not answer, refuses, or answers something that Prorsa does not know.
+
+    ``status`` is the HTTP status that it answered with, or None if it did not answer.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class InvariantError(ProrsaError):
