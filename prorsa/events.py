@@ -26,6 +26,7 @@ Mode = Literal["auto", "approve", "observe"]
 FinishReason = Literal["stop", "length", "abort", "error"]
 EndStatus = Literal["completed", "truncated", "aborted", "failed", "filtered"]
 OverrideState = Literal["requested", "accepted", "draining", "effective", "rejected", "expired", "released"]
+DecisionStatus = Literal["hold", "applied", "proposed", "observed"]
 Severity = Literal["info", "warning", "critical"]
 ForecastTarget = Literal["prefill", "decode_admission", "kv_need"]
 
@@ -420,7 +421,7 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     current: Split
     wanted: Split
     chosen: Split
-    status: Literal["hold", "applied", "proposed", "observed"]
+    status: DecisionStatus
     reason: str
     inputs: dict[str, float | None]
     alternatives: tuple[Alternative, ...] = ()

@@ -1,5 +1,6 @@
 """What makes a run what it is: scenario, seed, policy and the controller's settings, in one checked plan."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,10 @@ from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
 from prorsa.control.policies import make_policy
 from prorsa.errors import ConfigError
-from prorsa.events import Mode, Role
+from prorsa.events import Mode, Role, Stamped
+
+Recorder = Callable[[list[Stamped]], None]
+"""Keeps the stamped events of a run, in order."""
 
 
 class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+
+import msgspec
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.effects import Effect
@@ -14,15 +15,7 @@ from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
 from prorsa.events import AnyEvent, ForecastRow, Stamped
 from prorsa.forecast.predictor import ForecastConfig, Predictor
-from prorsa.run import RunPlan, initial_roles, make_workload, run_row
-
-
-class Recorder(Protocol):
-    """Takes the stamped events of a run, in order."""
-
-    def append(self, rows: list[Stamped]) -> None:
-        """Keep these events."""
-        ...
+from prorsa.run import Recorder, RunPlan, initial_roles, make_workload, run_row
 
 
 def make_simulation(plan: RunPlan, workload: Workload | None = None, *, emit: bool = True) -> Simulation:
@@ -122,7 +115,7 @@ class _Loop:
 
     def _save(self) -> None:
         if self._recorder is not None and self._rows:
-            self._recorder.append(self._rows)
+            self._recorder(self._rows)
             self._rows = []
 
 
@@ -141,11 +134,6 @@ def _sim_config(plan: RunPlan) -> SimConfig:
         weight_update_s=scenario.weight_update_s,
         cache_flush=scenario.cache_flush,
         cache=scenario.cache,
-        flip=FlipTimes(
-            to_prefill_s=scenario.flip.to_prefill_s,
-            to_decode_s=scenario.flip.to_decode_s,
-            warm_s=scenario.flip.warm_s,
-            cancel_s=scenario.flip.cancel_s,
-        ),
+        flip=FlipTimes(**msgspec.structs.asdict(scenario.flip)),
         seed=plan.seed,
     )

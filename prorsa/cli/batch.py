@@ -12,13 +12,14 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from prorsa.bus.journal import JournalReader, JournalWriter
+from prorsa.bus.journal import JournalReader, JournalWriter, row_of
 from prorsa.cli.options import horizons
 from prorsa.cli.output import narrate, print_forecast, print_json, print_runs
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
 from prorsa.errors import InputError
-from prorsa.run import RunPlan, make_plan, make_workload
+from prorsa.events import Stamped
+from prorsa.run import Recorder, RunPlan, make_plan, make_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def run_simulate(options: SimulateOptions) -> int:
         for plan in plans:
             workload = workloads[plan.scenario.name, plan.seed]
             task = bars.add_task(plan.run_id, total=workload.trajectories)
-            with _recording(plan, options.record, single=len(plans) == 1) as recorder:
+            with _Recording(plan, options.record, single=len(plans) == 1) as recorder:
                 run = simulate(
                     plan,
                     workload=workload,
@@ -125,7 +126,7 @@ def run_backtest(journals: Sequence[Path], horizon: str, *, as_json: bool) -> in
     return 0
 
 
-class _recording:  # noqa: N801 - used like a function, with `with`
+class _Recording:
     """A journal for one run, or nothing where none is wanted."""
 
     def __init__(self, plan: RunPlan, directory: Path | None, *, single: bool) -> None:
@@ -136,12 +137,16 @@ class _recording:  # noqa: N801 - used like a function, with `with`
                 raise InputError(f"--record {place}: it is not empty; name a new directory")
             self._writer = JournalWriter(place, run_id=plan.run_id, meta=plan.to_meta())
 
-    def __enter__(self) -> JournalWriter | None:
-        return self._writer
+    def __enter__(self) -> Recorder | None:
+        return None if self._writer is None else self._append
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
             self._writer.close()
+
+    def _append(self, events: list[Stamped]) -> None:
+        assert self._writer is not None
+        self._writer.append([row_of(stamped) for stamped in events])
 
 
 def _progress() -> Progress:

@@ -103,20 +103,14 @@ def open_console(connect: Path | None, replay: Path | None, *, read_only: bool) 
 
 
 async def _request(run: RunDir, command: Command) -> Command:
-    client = CommandClient(Endpoints.load(run.path))
-    try:
+    async with CommandClient(Endpoints.load(run.path)) as client:
         return await client.request(command, ANSWER_WITHIN_S)
-    finally:
-        client.close()
 
 
 async def _status(run: RunDir) -> tuple[HubStatus, View]:
-    client = CommandClient(Endpoints.load(run.path))
-    try:
+    async with CommandClient(Endpoints.load(run.path)) as client:
         hub = await client.status()
         views = [stamped.event for stamped in await client.snapshot(("view",)) if isinstance(stamped.event, View)]
-    finally:
-        client.close()
     if not views:
         raise UnavailableError(
             f"run {hub.run_id}: the hub is up, but no controller has reported yet; try again shortly"

@@ -10,7 +10,7 @@ def line_of(stamped: Stamped) -> str | None:
     return None if text is None else f"{seconds(stamped.t_ns):9.1f} s  {text}"
 
 
-def _text(stamped: Stamped) -> str | None:  # noqa: PLR0911 - one line a type
+def _text(stamped: Stamped) -> str | None:
     match stamped.event:
         case Decision(status="hold"):
             return None

@@ -21,12 +21,13 @@ from prorsa.control.cost import CostModel
 from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
-from prorsa.control.seen import with_seen
+from prorsa.control.seen import with_perfect
 from prorsa.events import (
     EVENT_TYPES,
     AnyEvent,
     Command,
     Decision,
+    DecisionStatus,
     EffectResult,
     Forecast,
     ForecastRow,
@@ -42,8 +43,8 @@ from prorsa.events import (
     WorkerLoad,
     WorkerUp,
 )
-from prorsa.forecast.baselines import as_seen
-from prorsa.forecast.predictor import Frame, Predictor
+from prorsa.forecast.frame import Frame, as_seen
+from prorsa.forecast.predictor import Predictor
 
 OUTPUT_TYPES: Final = frozenset({"forecast", "decision", "flip", "override", "alert", "view", "lease", "bus.overflow"})
 """Event types that a controller does not read: what controllers and the bus say themselves."""
@@ -171,7 +172,7 @@ class Controller:
 
     def _seen(self, frame: Frame, perfect: tuple[ForecastRow, ...]) -> Frame:
         if perfect:
-            return with_seen(frame, perfect)
+            return with_perfect(frame, perfect)
         return as_seen(frame, "ewma" if self.config.forecast == "ewma" else "lifecycle")
 
     # --- decisions --------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ class Controller:
             expires_ns=t_ns + nanoseconds(self.config.decision_horizon_s) if status == "proposed" else None,
         )
 
-    def _status(self, plan: Plan, t_ns: int) -> tuple[str, tuple[Move, ...], tuple[GuardEffect, ...]]:
+    def _status(self, plan: Plan, t_ns: int) -> tuple[DecisionStatus, tuple[Move, ...], tuple[GuardEffect, ...]]:
         if not plan.moves:
             return "hold", (), plan.guards
         if self.mode == "observe":

@@ -12,7 +12,7 @@ from prorsa.control.cost import CostModel
 from prorsa.control.solver import Bounds, Need, Solution, solve
 from prorsa.errors import ConfigError
 from prorsa.events import Alternative, Split
-from prorsa.forecast.predictor import Frame
+from prorsa.forecast.frame import Frame
 
 POLICIES = ("analytic", "default", "static:P:D", "colocated")
 """The names that :func:`make_policy` takes; P and D stand for numbers."""

@@ -25,6 +25,7 @@ def main(name: str, run_dir: RunDir) -> None:
         case "hub":
             plan = run_dir.load_plan()
             run_hub(run_dir.path, run_id=plan.run_id, speed=plan.speed, meta=plan.to_meta())
+            raise SystemExit(128 + signal.SIGTERM)  # a hub never has done its work
         case "controller":
             asyncio.run(_until_term(_controller(run_dir)))
         case "cluster":

@@ -8,19 +8,15 @@ result. Nothing is done without the controller lease, and no effect before the e
 import asyncio
 import contextlib
 import math
-import os
-import secrets
-from collections import deque
-from collections.abc import AsyncIterator
 from typing import Final
 
 import structlog
 
-from prorsa.bus.commands import CommandClient, LeaseKeeper
+from prorsa.bus.commands import LeaseKeeper
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints
-from prorsa.clock import nanoseconds
+from prorsa.clock import NS_PER_S, nanoseconds
 from prorsa.control.config import ControlConfig
 from prorsa.control.controller import INPUT_TYPES, Controller, Step
 from prorsa.control.replay import fold, ticks_of
@@ -34,6 +30,7 @@ VIEW_EVERY_S: Final = 0.5
 """Wall time between two aggregates for the console."""
 JOURNALLED_WITHIN_S: Final = 10.0
 """How long to wait for the journal before effects; without it they are dropped and the executor asks again."""
+CLOSE_WITHIN_S: Final = 2.0
 
 log = structlog.get_logger("controller")
 
@@ -55,39 +52,32 @@ class ControllerService:
         self._publisher = Publisher(endpoints.ingest, "controller", run_id=run_id)
         self._controller = make_controller(config)
         self._inputs = frozenset(INPUT_TYPES)
-        self._arrived: deque[Stamped] = deque()
-        self._wake = asyncio.Event()
         self._upto = 0
         self._next_tick_ns = 0
         self._effects: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
-        holder = f"controller-{os.getpid()}-{secrets.token_hex(3)}"
-        lease = LeaseKeeper(self._endpoints, holder)
-        async with Subscriber(self._endpoints, topics=("",), after_seq=0) as subscriber:
-            try:
-                await lease.acquire()
-                log.info("lease", epoch=lease.epoch)
-                async with asyncio.TaskGroup() as tasks:
-                    reader = tasks.create_task(self._read(subscriber))
-                    await self._recover(subscriber)
-                    tasks.create_task(self._views(subscriber))
-                    await self._live(subscriber, lease)
-                    reader.cancel()
-            finally:
-                await lease.release()
-                await asyncio.to_thread(self._publisher.close, 2.0)
-                self._backend.close()
+        """Run until cancelled.
 
-    async def _read(self, subscriber: Subscriber) -> None:
-        async for stamped in subscriber:
-            self._arrived.append(stamped)
-            self._wake.set()
+        Raises:
+            UnavailableError: if no hub answers at the start.
+        """
+        try:
+            async with (
+                LeaseKeeper(self._endpoints, "controller") as lease,
+                Subscriber(self._endpoints, after_seq=0) as subscriber,
+                asyncio.TaskGroup() as tasks,
+            ):
+                log.info("lease", epoch=await lease.acquire())
+                await self._recover(subscriber)
+                tasks.create_task(self._views(subscriber))
+                await self._live(subscriber, lease)
+        finally:
+            await asyncio.to_thread(self._publisher.close, CLOSE_WITHIN_S)
 
     async def _recover(self, subscriber: Subscriber) -> None:
         """Fold the run so far; a new run has none."""
-        history = [stamped async for stamped in self._history()]
+        history = await self._history(subscriber)
         ticks = ticks_of(history)
         known = {key for stamped in history if (key := _key(stamped.event))}
         unpublished: list[AnyEvent] = []
@@ -96,50 +86,48 @@ class ControllerService:
             unpublished += [event for event in step.events if (key := _key(event)) and key not in known]
         self._upto = history[-1].hub_seq if history else 0
         self._next_tick_ns = self._after(max(subscriber.clock.now_ns(), ticks[-1].t_ns if ticks else 0))
-        if history:
-            log.info("recovered", events=len(history), ticks=len(ticks), unpublished=len(unpublished))
-        step = Step(events=unpublished, effects=self._controller.executor.outstanding())
-        await self._carry_out(step)
+        log.info("recovered", events=len(history), ticks=len(ticks), unpublished=len(unpublished))
+        self._carry_out(Step(events=unpublished, effects=self._controller.executor.outstanding()))
 
-    async def _history(self) -> AsyncIterator[Stamped]:
-        client = CommandClient(self._endpoints)
-        try:
-            head = (await client.status()).head_seq
-        finally:
-            client.close()
-        seen = 0
-        while seen < head:
-            stamped = await self._next()
-            seen = stamped.hub_seq
-            yield stamped
-
-    async def _next(self) -> Stamped:
-        while not self._arrived:
-            self._wake.clear()
-            await self._wake.wait()
-        return self._arrived.popleft()
+    async def _history(self, subscriber: Subscriber) -> list[Stamped]:
+        head = subscriber.status.head_seq if subscriber.status else 0
+        history: list[Stamped] = []
+        while (history[-1].hub_seq if history else 0) < head:
+            history.append(await anext(subscriber))
+            history += subscriber.take()
+        return history
 
     async def _live(self, subscriber: Subscriber, lease: LeaseKeeper) -> None:
         while True:
-            self._wake.clear()
-            while self._arrived:
-                await self._observe(self._arrived.popleft())
             now_ns = subscriber.clock.now_ns()
             if now_ns >= self._next_tick_ns:
                 self._next_tick_ns = self._after(now_ns)
-                if lease.held and subscriber.link.state == "live":
-                    await self._carry_out(self._controller.tick(now_ns, self._upto))
+                await self._tick(now_ns, subscriber, lease)
                 continue
-            wait_s = (self._next_tick_ns - now_ns) / 1e9 / subscriber.clock.speed
+            wait_s = (self._next_tick_ns - now_ns) / NS_PER_S / subscriber.clock.speed
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                self._observe(await asyncio.wait_for(anext(subscriber), wait_s))
+            self._observe_all(subscriber)
 
-    async def _observe(self, stamped: Stamped) -> None:
+    async def _tick(self, now_ns: int, subscriber: Subscriber, lease: LeaseKeeper) -> None:
+        self._observe_all(subscriber)
+        if not lease.held:
+            # Another controller had it, or the hub was away: from here on it is ours again, or this waits.
+            log.warning("lease lost")
+            log.info("lease", epoch=await lease.acquire())
+        elif subscriber.link.state == "live":
+            self._carry_out(self._controller.tick(now_ns, self._upto))
+
+    def _observe_all(self, subscriber: Subscriber) -> None:
+        for stamped in subscriber.take():
+            self._observe(stamped)
+
+    def _observe(self, stamped: Stamped) -> None:
         self._upto = stamped.hub_seq
         if type_name(stamped.event) in self._inputs:
-            await self._carry_out(self._controller.observe(stamped))
+            self._carry_out(self._controller.observe(stamped))
 
-    async def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: Step) -> None:
         if step.events:
             self._publisher.publish_all(step.events)
         if step.effects:

@@ -21,12 +21,13 @@ from prorsa.bus.wire import Endpoints
 from prorsa.cli.output import UNKNOWN, narrate, print_json, print_runs
 from prorsa.cluster.scenario import load_scenario
 from prorsa.errors import InputError, UnavailableError
-from prorsa.events import Mode, View
+from prorsa.events import Mode, View, decode
 from prorsa.run import RunPlan, make_plan, run_row
 from prorsa.serve.rundir import RunDir, new_run_dir
 from prorsa.serve.supervisor import Supervisor
 
 HUB_UP_WITHIN_S = 20.0
+HUB_ASK_S = 1.0
 PROGRESS_EVERY_S = 5.0
 
 
@@ -148,22 +149,21 @@ class _Demo:
                 return
 
     async def _progress(self) -> None:
-        client = CommandClient(Endpoints.load(self._run_dir.path))
-        try:
+        async with CommandClient(Endpoints.load(self._run_dir.path)) as client:
             while True:
                 await asyncio.sleep(PROGRESS_EVERY_S)
                 with contextlib.suppress(UnavailableError):
                     _tell(await client.snapshot(("view",)))
-        finally:
-            client.close()
 
     def _result(self) -> dict[str, Any] | None:
         measured = self._run_dir.load_result()
         if measured is None:
             return None
-        views = [stamped.event for stamped in JournalReader(self._run_dir.journal).read(types=("view",))]
-        scores = views[-1].scores if views and isinstance(views[-1], View) else None
-        return run_row(self._plan, measured, scores or None, 0.0)
+        with JournalReader(self._run_dir.journal) as journal:
+            last = journal.last("view")
+        view = decode(last.event) if last else None
+        scores = view.scores if isinstance(view, View) and view.scores else None
+        return run_row(self._plan, measured, scores, 0.0)
 
 
 def _tell(snapshot: list[Any]) -> None:
@@ -179,12 +179,9 @@ async def _hub_up(run_dir: RunDir) -> None:
     deadline = time.monotonic() + HUB_UP_WITHIN_S
     while True:
         with contextlib.suppress(UnavailableError):
-            client = CommandClient(Endpoints.load(run_dir.path))
-            try:
-                await client.status()
+            async with CommandClient(Endpoints.load(run_dir.path)) as client:
+                await client.status(HUB_ASK_S)
                 return
-            finally:
-                client.close()
         if time.monotonic() > deadline:
             raise UnavailableError(f"the hub did not come up in {HUB_UP_WITHIN_S:g} s; see {run_dir.log('hub')}")
         await asyncio.sleep(0.05)
