@@ -1,0 +1,108 @@
+"""The live trajectories as arrays with one slot each, so that a tick looks at all of them without a loop."""
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FREE: Final = -1
+
+
+class State(IntEnum):
+    """Where a live trajectory stands. ``done``, ``failed`` and ``aborted`` are left out: an ended one has no slot."""
+
+    DISPATCHED = 0
+    SANDBOX = 1
+    READY = 2
+    PREFILL = 3
+    DECODE = 4
+    TOOL = 5
+    REWARD = 6
+
+
+class Columns:
+    """Arrays over slots; a slot whose ``state`` is ``FREE`` holds no trajectory.
+
+    Attributes:
+        state: int8, a :class:`State` or ``FREE``.
+        key: int32, the wait that the trajectory is in, a key of the duration model (tool, start-up, return, reward).
+        since_s: when that wait began; NaN where unknown.
+        expected_s: how long its owner expects the wait to take; NaN where it has not said.
+        turn: index of the current turn; -1 before the first.
+        prompt_tokens: whole prompt of the current turn; before the first turn that of the dispatch, NaN where unknown.
+        uncached_tokens: of the current request by the router's prefix index, or an estimate; NaN before it is ready.
+        computed_tokens: of those, chunks already computed.
+        ready_s: when the current request became ready.
+        output_tokens: of the current turn so far, as last heard at ``output_at_s``.
+        admitted: bool, whether decode holds KV for the current request.
+        retried: bool, whether the current request has been prefilled before and must be again.
+        flushed: bool, whether the context was dropped from every cache since its last prefill.
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.state: NDArray[np.int8] = np.full(capacity, FREE, np.int8)
+        self.key: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.turn: NDArray[np.int32] = np.full(capacity, -1, np.int32)
+        self.since_s = _floats(capacity)
+        self.expected_s = _floats(capacity)
+        self.prompt_tokens = _floats(capacity)
+        self.uncached_tokens = _floats(capacity)
+        self.computed_tokens = _floats(capacity)
+        self.ready_s = _floats(capacity)
+        self.output_tokens = _floats(capacity)
+        self.output_at_s = _floats(capacity)
+        self.admitted = np.zeros(capacity, np.bool_)
+        self.retried = np.zeros(capacity, np.bool_)
+        self.flushed = np.zeros(capacity, np.bool_)
+        self._free = list(range(capacity - 1, -1, -1))
+
+    @property
+    def capacity(self) -> int:
+        """Slots that there are, taken or not."""
+        return len(self.state)
+
+    def take(self) -> int:
+        """A fresh slot in state ``DISPATCHED``; the arrays double when none is left."""
+        if not self._free:
+            self._grow()
+        slot = self._free.pop()
+        self.state[slot] = State.DISPATCHED
+        self.key[slot] = 0
+        self.turn[slot] = -1
+        for name in _FLOATS:
+            getattr(self, name)[slot] = np.nan
+        self.computed_tokens[slot] = self.output_tokens[slot] = 0.0
+        for name in _FLAGS:
+            getattr(self, name)[slot] = False
+        return slot
+
+    def release(self, slot: int) -> None:
+        """Give a slot back."""
+        self.state[slot] = FREE
+        self._free.append(slot)
+
+    def _grow(self) -> None:
+        old = self.capacity
+        for name in (*_FLOATS, *_FLAGS, "state", "key", "turn"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+        self.state[old:] = FREE
+        self._free.extend(range(2 * old - 1, old - 1, -1))
+
+
+_FLOATS: Final = (
+    "since_s",
+    "expected_s",
+    "prompt_tokens",
+    "uncached_tokens",
+    "computed_tokens",
+    "ready_s",
+    "output_tokens",
+    "output_at_s",
+)
+_FLAGS: Final = ("admitted", "retried", "flushed")
+
+
+def _floats(capacity: int) -> NDArray[np.float64]:
+    return np.full(capacity, np.nan)

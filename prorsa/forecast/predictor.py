@@ -1,0 +1,230 @@
+"""The predictor: events in, a forecast each tick out. Pure: no I/O, no clock, no randomness."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.clock import NS_PER_S
+from prorsa.errors import ConfigError
+from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
+from prorsa.forecast.admission import AdmissionDemand
+from prorsa.forecast.baselines import BaselineSet
+from prorsa.forecast.calibration import Calibrator
+from prorsa.forecast.columns import State
+from prorsa.forecast.demand import PrefillDemand, Sums
+from prorsa.forecast.frame import Frame, as_seen, with_totals
+from prorsa.forecast.learn import Learner
+from prorsa.forecast.plan import RunPlan
+from prorsa.forecast.scoring import TARGETS, Made, ScoreKeeper, Scores
+from prorsa.forecast.sources import Lookout, Outlook, Rows, Steps, gather
+from prorsa.forecast.trajectory import TrajectoryTable
+from prorsa.forecast.waiting import Queue, ServiceRate, make_queue
+from prorsa.forecast.waits import WaitKeys
+
+__all__ = ["ForecastConfig", "Frame", "Predictor", "as_seen", "with_totals"]
+
+Array = NDArray[np.float64]
+
+_IN_DECODE: Final = (State.READY, State.PREFILL, State.DECODE)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastConfig:
+    """Settings of a predictor.
+
+    Attributes:
+        horizons_s: horizons that are forecast.
+        scored_s: those of them whose forecasts are scored.
+        stale_s: silence after which a trajectory is given up.
+        calibrate: whether quantiles are corrected by how earlier ones turned out.
+    """
+
+    horizons_s: tuple[float, ...] = (5.0, 15.0, 30.0, 60.0)
+    scored_s: tuple[float, ...] = (5.0, 15.0, 30.0)
+    stale_s: float = 3600.0
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.horizons_s or not all(1.0 <= h <= 600.0 for h in self.horizons_s):
+            raise ConfigError(f"forecast horizons_s {self.horizons_s}: give one or more, each from 1 to 600 s")
+        if extra := set(self.scored_s) - set(self.horizons_s):
+            raise ConfigError(
+                f"forecast scored_s: {sorted(extra)} are not among horizons_s {self.horizons_s}; add them"
+            )
+
+
+class Predictor:
+    """Forecasts the demand of a run from its events.
+
+    Attributes:
+        table: where each live trajectory stands.
+        scores: how the forecasts so far turned out.
+    """
+
+    def __init__(self, config: ForecastConfig | None = None) -> None:
+        self.config = config or ForecastConfig()
+        horizons_s = self.config.horizons_s
+        keys = WaitKeys()
+        self.scores = Scores(self.config.scored_s)
+        self._keeper = ScoreKeeper(self.config.scored_s)
+        self._learner = Learner(keys, self._keeper)
+        self.table = TrajectoryTable(self._learner, keys, stale_s=self.config.stale_s)
+        self._plan = RunPlan(self._learner)
+        self._steps = Steps(horizons_s)
+        self._lookout = Lookout(self._steps, self._learner, self._plan)
+        self._service = ServiceRate()
+        self._baselines = {target: BaselineSet(max(horizons_s)) for target in TARGETS}
+        self._calibrators = {(target, h): Calibrator(h) for target in TARGETS for h in horizons_s}
+        self._learner.refresh(np.zeros(0, np.int32), np.zeros(0))
+        self._last_tick_s: float | None = None
+
+    def observe(self, stamped: Stamped) -> None:
+        """Take one event of the run; O(1), never fails on one that does not fit."""
+        if self.table.observe(stamped):
+            self._plan.observe(stamped)
+
+    def tick(self, t_ns: int) -> Frame:
+        """The forecast at run time ``t_ns``, from the events so far; settles earlier ones."""
+        t_s = t_ns / NS_PER_S
+        elapsed_s = 0.0 if self._last_tick_s is None else t_s - self._last_tick_s
+        self._last_tick_s = t_s
+        self.table.purge(t_s)
+        queue, rows, resident = self._gather(t_s)
+        computed = float(np.nansum(np.where(self._in_backlog(), self.table.columns.computed_tokens, 0.0)))
+        settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=resident)
+        self._settle(settled)
+        self._close_tick(elapsed_s, queue, resident)
+        return self._forecast(t_ns, queue, rows, resident, settled)
+
+    def finish(self) -> None:
+        """The run is over: forecasts that still wait to be settled count as unsettled in the scores."""
+        self._keeper.finish()
+        self.scores.add_unsettled(self._keeper.unsettled)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def _in_backlog(self) -> NDArray[np.bool_]:
+        columns = self.table.columns
+        return np.isin(columns.state, (State.READY, State.PREFILL)) & ~columns.retried
+
+    def _gather(self, t_s: float) -> tuple[Queue, Rows, float]:
+        learner, columns = self._learner, self.table.columns
+        first = self._plan.expected_prompt_tokens or float(learner.first_prompts.means[0])
+        rows = gather(columns, t_s, learner.decode_rate.value, first)
+        in_wait = rows.waiting | rows.decoding | (rows.state == State.REWARD)
+        learner.refresh(rows.key[in_wait], rows.x[in_wait])
+        queue = make_queue(columns, learner.typical_hits()[1], self._service.tokens_per_s)
+        held = np.isin(rows.state, _IN_DECODE) & columns.admitted[rows.slot]
+        resident = float((rows.prompt_tokens + rows.output_tokens)[held].sum())
+        return queue, rows, resident
+
+    def _close_tick(self, elapsed_s: float, queue: Queue, resident: float) -> None:
+        learner = self._learner
+        self._baselines["prefill"].update(learner.ready_tokens, elapsed_s)
+        self._baselines["decode_admission"].update(learner.admitted_tokens, elapsed_s)
+        self._baselines["kv_need"].update(resident * elapsed_s, elapsed_s)
+        self._service.close_tick(learner.admitted_uncached, queue.waiting, self._plan.prefill_workers, elapsed_s)
+        learner.close_tick(elapsed_s)
+
+    def _settle(self, settled: tuple[Settled, ...]) -> None:
+        for row in settled:
+            self.scores.add(row)
+            if row.actual <= 0:
+                continue
+            calibrator = self._calibrators[row.target, row.horizon_s]
+            calibrator.settle_median(above=row.actual_arrivals > row.p50_arrivals)
+            calibrator.settle_spread(row.actual, row.p10, row.p90)
+
+    # --- forecast ---------------------------------------------------------------------------------------------------
+
+    def _forecast(self, t_ns: int, queue: Queue, rows: Rows, resident: float, settled: tuple[Settled, ...]) -> Frame:
+        learner, steps = self._learner, self._steps
+        outlook = self._lookout.look(rows, queue, t_ns / NS_PER_S)
+        prefill = PrefillDemand(steps, learner, rows, outlook)
+        admission = AdmissionDemand(steps, learner, rows, outlook, prefill, resident)
+        out: list[ForecastRow] = []
+        made: dict[tuple[str, float], Made] = {}
+        for h, horizon_s in enumerate(self.config.horizons_s):
+            out += self._prefill_sources(prefill, queue, h, horizon_s)
+            out.append(_row("decode_admission", horizon_s, "ready", float(admission.queue[h])))
+            sums: tuple[tuple[ForecastTarget, float, Sums, Sums], ...] = (
+                ("prefill", queue.backlog_tokens, prefill.arrivals, prefill.arrivals),
+                ("decode_admission", float(admission.queue[h]), admission.arrivals, admission.total),
+                ("kv_need", 0.0, admission.kv_need, admission.kv_need),
+            )
+            for target, known, arrivals, total in sums:
+                forecast, rows_out = self._total(target, h, known, arrivals, total)
+                out += rows_out
+                made[target, horizon_s] = forecast
+        self._keeper.made({key: value for key, value in made.items() if key[1] in self.config.scored_s})
+        return self._frame(t_ns, tuple(out), settled, queue, rows, resident, prefill, outlook)
+
+    def _prefill_sources(self, prefill: PrefillDemand, queue: Queue, h: int, horizon_s: float) -> list[ForecastRow]:
+        means = {name: float(values[h]) for name, values in prefill.by_source.items()}
+        means |= {"ready": queue.backlog_tokens, "retry": queue.retry_tokens}
+        return [_row("prefill", horizon_s, name, mean) for name, mean in means.items()]
+
+    def _total(
+        self, target: ForecastTarget, h: int, known: float, arrivals: Sums, total: Sums
+    ) -> tuple[Made, list[ForecastRow]]:
+        horizon_s = self.config.horizons_s[h]
+        calibrator = self._calibrators[target, horizon_s]
+        bias = calibrator.bias if self.config.calibrate and target != "kv_need" else 1.0
+        mean = float(arrivals.mean[h])
+        a10, a50, a90 = (float(value) * bias for value in arrivals.quantiles[h])
+        p50 = known + a50
+        raw10, raw50, raw90 = (float(value) for value in total.quantiles[h])
+        low, high = p50 - (raw50 - raw10) * bias, p50 + (raw90 - raw50) * bias
+        p10, p90 = calibrator.spread(low, p50, high) if self.config.calibrate else (max(low, 0.0), high)
+        baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
+        if target == "kv_need":
+            baselines = {name: value / horizon_s for name, value in baselines.items()}
+        rows = [
+            ForecastRow(target=target, horizon_s=horizon_s, source="arrivals", mean=mean, p10=a10, p50=a50, p90=a90),
+            ForecastRow(
+                target=target, horizon_s=horizon_s, source="total", mean=known + mean, p10=p10, p50=p50, p90=p90
+            ),
+        ]
+        if target == "kv_need":
+            del rows[0]
+        rows += [_row(target, horizon_s, name, value) for name, value in baselines.items()]
+        return Made(known + mean, p10, p50, p90, a50, baselines), rows
+
+    def _frame(
+        self,
+        t_ns: int,
+        out: tuple[ForecastRow, ...],
+        settled: tuple[Settled, ...],
+        queue: Queue,
+        rows: Rows,
+        resident: float,
+        prefill: PrefillDemand,
+        outlook: Outlook,
+    ) -> Frame:
+        decoding = rows.decoding
+        context = (rows.prompt_tokens + rows.output_tokens)[decoding]
+        requests = outlook.requests
+        return Frame(
+            t_ns=t_ns,
+            live_trajectories=self.table.live,
+            rows=out,
+            settled=settled,
+            backlog_tokens=queue.backlog_tokens,
+            retry_backlog_tokens=queue.retry_tokens,
+            waiting_requests=queue.waiting,
+            resident_kv_tokens=resident,
+            decode_batch=int(decoding.sum()),
+            mean_context_tokens=float(context.mean()) if len(context) else None,
+            mean_new_tokens=prefill.mean_new_tokens,
+            mean_prefix_tokens=max(prefill.mean_context_tokens - prefill.mean_new_tokens, 0.0),
+            mean_output_tokens=self._learner.mean_output_tokens,
+            request_output_tokens_per_s=self._learner.decode_rate.value,
+            requests_per_s=float(requests.mean()),
+            arrivals_per_s=tuple(float(value) for value in prefill.per_bin),
+        )
+
+
+def _row(target: ForecastTarget, horizon_s: float, source: str, mean: float) -> ForecastRow:
+    return ForecastRow(target=target, horizon_s=horizon_s, source=source, mean=mean)

@@ -1,0 +1,116 @@
+"""One LLM request of a trajectory, as far as events have told, and who wants to hear of it."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+
+class Seen(IntEnum):
+    """Events of a request, for folding repeats on (request_id, attempt, event)."""
+
+    READY = 0
+    SUBMIT = 1
+    QUEUED = 2
+    ADMITTED = 3
+    PREFILL_START = 4
+    PREFILL_END = 5
+    FIRST_TOKEN = 6
+    END = 7
+    RETRY = 8
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A turn's request over all its attempts.
+
+    Attributes:
+        request_id: None until it is known.
+        slot: of its trajectory; -1 once that has ended.
+        turn: index of the turn.
+        prompt_tokens: whole prompt.
+        previous_prompt_tokens: of the turn before; None for first turns or where unknown.
+        index_tokens: uncached tokens by the router's prefix index; None where unknown.
+        wait_key: the wait (a tool) that came before it; -1 where unknown.
+        gap_s: from the previous answer to this request; None where unknown.
+        flushed: whether every cache was dropped since the trajectory's last prefill.
+        attempt: the attempt under way.
+        ready_s: when it became ready.
+        admitted_s: first admission by decode; None before.
+        kv_tokens: reserved at that admission.
+        prefilled_s: end of its first prefill; None before.
+        uncached_tokens: what that prefill had to compute by the true ``cached_tokens``; None before or if unknown.
+        output_tokens: of the whole answer; None before it has ended.
+        ready_bin, admitted_bin, prefilled_bin: bins of the score keeper; -1 where it has none.
+    """
+
+    request_id: str | None
+    slot: int
+    turn: int
+    prompt_tokens: int
+    previous_prompt_tokens: int | None
+    index_tokens: int | None
+    wait_key: int
+    gap_s: float | None
+    flushed: bool
+    ready_s: float
+    attempt: int = 0
+    admitted_s: float | None = None
+    kv_tokens: int = 0
+    prefilled_s: float | None = None
+    uncached_tokens: int | None = None
+    output_tokens: int | None = None
+    ready_bin: int = -1
+    admitted_bin: int = -1
+    prefilled_bin: int = -1
+    _seen: int = 0
+
+    def is_repeat(self, attempt: int, event: Seen) -> bool:
+        """Whether ``event`` of ``attempt`` has been seen before; remembers it."""
+        bit = 1 << (attempt * len(Seen) + event)
+        if self._seen & bit:
+            return True
+        self._seen |= bit
+        return False
+
+    def has_seen(self, attempt: int, event: Seen) -> bool:
+        """Whether ``event`` of ``attempt`` has been seen."""
+        return bool(self._seen >> (attempt * len(Seen) + event) & 1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that scores need to know about it is known."""
+        return self.uncached_tokens is not None and self.output_tokens is not None
+
+
+class LifecycleSink(Protocol):
+    """What a :class:`~prorsa.forecast.trajectory.TrajectoryTable` tells as it learns it, each fact once."""
+
+    def dispatched(self) -> None:
+        """A trajectory was dispatched."""
+
+    def waited(self, key: int, duration_s: float, expected_s: float | None) -> None:
+        """A wait of kind ``key`` has ended after ``duration_s``."""
+
+    def turn_over(self, turn: int, *, ended: bool) -> None:
+        """Turn ``turn`` is over, and with it the trajectory, or the trajectory goes on."""
+
+    def ready(self, t_s: float, request: Request) -> None:
+        """A request waits for prefill."""
+
+    def admitted(self, t_s: float, request: Request) -> None:
+        """Decode has admitted a request for the first time."""
+
+    def prefilled(self, t_s: float, request: Request) -> None:
+        """A request's first prefill has ended and ``uncached_tokens`` is known."""
+
+    def progressed(self, tokens: float, duration_s: float) -> None:
+        """A request has put out ``tokens`` in ``duration_s``."""
+
+    def answered(self, request: Request) -> None:
+        """A request's answer is complete: ``output_tokens`` is known."""
+
+    def lost(self, t_s: float, request: Request) -> None:
+        """A request left without telling all: what is unknown of it stays unknown."""
+
+    def ended(self) -> None:
+        """A trajectory has ended."""
