@@ -1,0 +1,127 @@
+"""What the engine needs to know beside the profile and the workload, and the constants of its mechanisms."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Final, Literal
+
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.workloads.workload import Workload
+from prorsa.errors import ConfigError
+
+CacheMode = Literal["cold", "retained", "l3"]
+
+RESERVED_DECODE_TOKENS: Final = 512
+"""KV that decode keeps free for each request it holds when it admits another (SGLang
+``--num-reserved-decode-tokens``, default 512)."""
+
+RETRACT_DECODE_STEPS: Final = 20
+"""Once KV is full, requests are retracted until the others can go on for so many steps (SGLang
+``SGLANG_RETRACT_DECODE_STEPS``, default 20)."""
+
+PREFILL_BOUND_CHUNKS: Final = 2
+"""The router sends to a prefill rank while its outstanding uncached tokens are below so many chunks: enough that it
+never waits for the router, little enough that the rest can still go elsewhere."""
+
+MAX_ATTEMPT: Final = 99
+"""A request that has been moved so often stays where it is until it is answered (rids carry two digits)."""
+
+TRANSFER_LATENCY_S: Final = 0.005
+"""Fixed part of a KV transfer: hand-shake and polling. An assumption: no SGLang figure is published."""
+
+HOST_COPY_GB_S: Final = 25.0
+"""Rate at which KV of a retracted request returns from host memory: half of PCIe 5.0 x16. An assumption."""
+
+L3_FETCH_GB_S: Final = 20.0
+"""Rate at which a worker fetches KV from the shared store: half of its 400 Gb/s port. An assumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlipTimes:
+    """How long the parts of a role flip take, in seconds.
+
+    Attributes:
+        to_prefill_s: `/pd_role_switch` from decode to prefill.
+        to_decode_s: the same from prefill to decode.
+        warm_s: the canary request that ends a flip.
+        cancel_s: from the end of the engine step that an abort hits until the router has its answer.
+    """
+
+    to_prefill_s: float = 0.5
+    to_decode_s: float = 0.4
+    warm_s: float = 0.2
+    cancel_s: float = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimConfig:
+    """One simulated pool and its sampler.
+
+    Attributes:
+        name: name of the scenario, for the run's first event.
+        concurrency: trajectories in flight at most.
+        mode: ``async``, a new trajectory for each that ends; ``sync``, step by step.
+        groups_per_step: groups of a synchronous step; None in asynchronous runs. Informative.
+        group_size: trajectories of a group. Informative.
+        weight_update_s: pause between two synchronous steps.
+        cache_flush: whether a weight update drops all prefix caches.
+        cache: what a flip does to the prefix cache of the worker.
+        flip: how long the parts of a flip take.
+        seed: the seed that the workload was made with, for the run's first event.
+    """
+
+    name: str = "simulation"
+    concurrency: int = 128
+    mode: Literal["async", "sync"] = "async"
+    groups_per_step: int | None = None
+    group_size: int | None = None
+    weight_update_s: float = 0.0
+    cache_flush: bool = False
+    cache: CacheMode = "retained"
+    flip: FlipTimes = FlipTimes()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency is {self.concurrency}: give at least 1")
+        _check_seconds("weight_update_s", self.weight_update_s)
+        for field in fields(FlipTimes):
+            _check_seconds(f"flip.{field.name}", getattr(self.flip, field.name))
+
+
+def _check_seconds(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ConfigError(f"{name} is {value}: give a time of 0 s or more")
+
+
+def check_inputs(profile: Profile, workload: Workload) -> None:
+    """Refuse a profile or a workload that the engine could not carry to an end.
+
+    Raises:
+        ConfigError: names what is wrong and the remedy.
+    """
+    if profile.decode.a_ms + profile.decode.b_ms <= 0 or profile.decode.b_ms < 0 or profile.decode.c_ms < 0:
+        raise ConfigError(f"profile {profile.name}: a decode step takes no time; give positive decode coefficients")
+    if min(profile.kv_tokens, profile.chunk_tokens, profile.max_running, profile.ranks) < 1:
+        raise ConfigError(f"profile {profile.name}: kv_tokens, chunk_tokens, max_running and ranks must be at least 1")
+    if profile.kv_transfer_gb_s <= 0:
+        raise ConfigError(
+            f"profile {profile.name}: kv_transfer_gb_s is {profile.kv_transfer_gb_s}: give a rate above 0"
+        )
+    if workload.trajectories == 0:
+        raise ConfigError("the workload has no trajectories: nothing to simulate")
+    _check_turns(profile, workload)
+
+
+def _check_turns(profile: Profile, workload: Workload) -> None:
+    if (workload.first_turn[1:] <= workload.first_turn[:-1]).any():
+        raise ConfigError("the workload has a trajectory without turns: leave it out")
+    if (workload.step[1:] < workload.step[:-1]).any():
+        raise ConfigError("the workload's steps go back: order its trajectories by step")
+    if workload.output_tokens.min() < 1 or workload.prompt_tokens.min() < 1:
+        raise ConfigError("the workload has a turn without prompt or output tokens: each needs at least 1")
+    longest = int((workload.prompt_tokens + workload.output_tokens).max())
+    if longest > profile.kv_tokens:
+        raise ConfigError(
+            f"a turn of {longest} tokens does not fit the {profile.kv_tokens} KV tokens of a rank of {profile.name}: "
+            "truncate its trajectory before it"
+        )

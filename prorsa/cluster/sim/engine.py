@@ -1,0 +1,138 @@
+"""The event loop: straight to the next event that matters."""
+
+from typing import Final
+
+from prorsa.cluster.sim.decode import begin_block, end_block, swapped_in
+from prorsa.cluster.sim.decode_clock import catch_up
+from prorsa.cluster.sim.flips import cancel_answered, cancel_marked, check_effects, effect_due
+from prorsa.cluster.sim.heap import clear_timer, sampler_timer, set_timer, tick_timer
+from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.lifecycle import begin, rewarded, sandbox_ready, tool_returned, update_weights
+from prorsa.cluster.sim.prefill import begin_prefill, end_prefill, enqueue, transferred
+from prorsa.cluster.sim.router import route
+from prorsa.cluster.sim.state import (
+    CANCELLED,
+    DECODING,
+    FETCH,
+    IDLE,
+    REWARD,
+    ROLE_DECODE,
+    ROLE_PREFILL,
+    SANDBOX,
+    SWAP_IN,
+    TOOL,
+    TRANSFER,
+    State,
+)
+
+REACHED: Final = 0
+"""The engine has come to the time that it was given."""
+ANSWERED: Final = 1
+"""An effect has just been answered."""
+TICKED: Final = 2
+"""A second of simulated time has gone by: telemetry is due."""
+FULL: Final = 3
+"""The record buffer is to be emptied."""
+
+
+@kernel
+def run(s: State, until_s: float, room: int) -> int:
+    """Simulate up to and including ``until_s``; returns why it stopped. ``room`` is what one event may log."""
+    totals = s.totals[0]
+    while totals.timers > 0 and s.heap[0].time_s <= until_s:
+        if totals.logged + room > len(s.log):
+            return FULL
+        timer = s.heap[0].timer
+        totals.now_s = s.heap[0].time_s
+        clear_timer(s, timer)
+        if timer == tick_timer(s):
+            _tick(s)
+            return TICKED
+        _fire(s, timer)
+        follow_up(s)
+        if totals.answered != 0:
+            totals.answered = 0
+            return ANSWERED
+    totals.now_s = max(totals.now_s, until_s)
+    return REACHED
+
+
+@kernel
+def _fire(s: State, timer: int) -> None:
+    trajectories, workers = s.params[0].trajectories, s.params[0].workers
+    if timer < trajectories:
+        _fire_trajectory(s, timer)
+    elif timer < trajectories + workers:
+        _end_step(s, timer - trajectories)
+    elif timer == sampler_timer(s):
+        if s.totals[0].began == 0:
+            begin(s)
+        else:
+            update_weights(s)
+    else:
+        effect_due(s, timer - trajectories - workers)
+
+
+@kernel
+def _fire_trajectory(s: State, i: int) -> None:
+    phase = s.trajectories[i].phase
+    if phase == TOOL:
+        tool_returned(s, i)
+    elif phase == TRANSFER:
+        transferred(s, i)
+    elif phase == SANDBOX:
+        sandbox_ready(s, i)
+    elif phase == REWARD:
+        rewarded(s, i)
+    elif phase == FETCH:
+        enqueue(s, i)
+    elif phase == SWAP_IN:
+        swapped_in(s, i)
+    elif phase == CANCELLED:
+        cancel_answered(s, i)
+
+
+@kernel
+def _end_step(s: State, w: int) -> None:
+    if s.workers[w].doing == DECODING:
+        end_block(s, w)
+    else:
+        end_prefill(s, w)
+    if s.totals[0].marked > 0:
+        cancel_marked(s)
+    s.workers[w].kick = 1
+    s.totals[0].kick = 1
+
+
+@kernel
+def follow_up(s: State) -> None:
+    """What an event leaves to do at its own time: routing, idle workers that have work, effects that came true."""
+    totals = s.totals[0]
+    while totals.route != 0 or totals.kick != 0:
+        if totals.route != 0:
+            route(s)
+        if totals.kick != 0:
+            totals.kick = 0
+            for w in range(len(s.workers)):
+                if s.workers[w].kick != 0:
+                    s.workers[w].kick = 0
+                    if s.workers[w].doing == IDLE:
+                        _begin_step(s, w)
+    if totals.effects > 0:
+        check_effects(s)
+
+
+@kernel
+def _begin_step(s: State, w: int) -> None:
+    """A colocated worker takes prefill first, as SGLang does; decode waits for the whole step."""
+    role = s.workers[w].role
+    if role != ROLE_DECODE and begin_prefill(s, w):
+        return
+    if role != ROLE_PREFILL:
+        begin_block(s, w)
+
+
+@kernel
+def _tick(s: State) -> None:
+    catch_up(s)
+    set_timer(s, tick_timer(s), s.totals[0].now_s + 1.0)

@@ -1,0 +1,187 @@
+"""The closed loop: sampler, sandbox, turns, tools, reward, and the steps of a synchronous run."""
+
+from prorsa.cluster.sim import records
+from prorsa.cluster.sim.cache import diverge, drop_all, reusable
+from prorsa.cluster.sim.decode_clock import catch_up, output_so_far
+from prorsa.cluster.sim.heap import sampler_timer, set_timer
+from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.queues import ROUTER, push
+from prorsa.cluster.sim.records import log
+from prorsa.cluster.sim.state import DONE, READY, REWARD, ROLE_DECODE, SANDBOX, TOOL, State
+
+
+@kernel
+def begin(s: State) -> None:
+    """The run starts: the first trajectories are dispatched."""
+    totals = s.totals[0]
+    totals.began = 1
+    totals.step = s.plan[0].step
+    if s.params[0].sync != 0:
+        totals.step_began_s = totals.now_s
+        log(s, records.STEP_BEGIN, -1, totals.step)
+    dispatch(s)
+
+
+@kernel
+def may_dispatch(s: State) -> bool:
+    """Whether the sampler has a trajectory that it may dispatch now."""
+    totals, params = s.totals[0], s.params[0]
+    if totals.next_dispatch >= params.trajectories or totals.in_flight >= params.limit or totals.updating != 0:
+        return False
+    return params.sync == 0 or s.plan[totals.next_dispatch].step == totals.step
+
+
+@kernel
+def dispatch(s: State) -> None:
+    """Dispatch up to the limit of trajectories in flight."""
+    totals = s.totals[0]
+    while may_dispatch(s):
+        i = totals.next_dispatch
+        totals.next_dispatch += 1
+        totals.in_flight += 1
+        s.trajectories[i].dispatch_s = totals.now_s
+        s.trajectories[i].turn = s.plan[i].first_turn
+        log(s, records.DISPATCHED, i)
+        _note_dispatch(s)
+        if s.plan[i].sandbox_s > 0:
+            s.trajectories[i].phase = SANDBOX
+            log(s, records.SANDBOX_START, i)
+            set_timer(s, i, totals.now_s + s.plan[i].sandbox_s)
+        else:
+            arrive(s, i)
+
+
+@kernel
+def _note_dispatch(s: State) -> None:
+    """Keep what `steady_output_tokens_per_s` needs."""
+    totals, params = s.totals[0], s.params[0]
+    totals.last_dispatch_s = totals.now_s
+    if totals.next_dispatch == params.trajectories:
+        totals.output_at_last_dispatch = output_so_far(s)
+    if totals.in_flight == params.limit and not totals.limit_reached_s >= 0:
+        totals.limit_reached_s = totals.now_s
+        totals.output_at_limit = output_so_far(s)
+
+
+@kernel
+def sandbox_ready(s: State, i: int) -> None:
+    """The sandbox is up; the first request follows at once."""
+    log(s, records.SANDBOX_READY, i)
+    arrive(s, i)
+
+
+@kernel
+def tool_returned(s: State, i: int) -> None:
+    """The gap before a turn is over."""
+    if s.turns[s.trajectories[i].turn].tool >= 0:
+        log(s, records.TOOL_END, i, s.trajectories[i].turn)
+    arrive(s, i)
+
+
+@kernel
+def arrive(s: State, i: int) -> None:
+    """The request of the trajectory's turn arrives at the router."""
+    trajectory = s.trajectories[i]
+    turn = s.turns[trajectory.turn]
+    trajectory.phase = READY
+    trajectory.attempt = 0
+    trajectory.prompt = turn.prompt
+    trajectory.kept = 0
+    trajectory.output = 0
+    trajectory.cached_before = 0
+    trajectory.arrival_s = s.totals[0].now_s
+    if trajectory.turn > s.plan[i].first_turn:
+        catch_up(s)
+        diverge(s, i, turn.reuse)
+    log(s, records.READY, i, trajectory.turn, trajectory.prompt, trajectory.prompt - _best_reusable(s, i))
+    push(s, ROUTER, i)
+    s.totals[0].route = 1
+
+
+@kernel
+def _best_reusable(s: State, i: int) -> int:
+    best = 0
+    for rank in range(len(s.ranks)):
+        worker = s.workers[s.ranks[rank].worker]
+        if worker.serving != 0 and worker.role != ROLE_DECODE:
+            best = max(best, reusable(s, rank, i))
+    return best
+
+
+@kernel
+def answered(s: State, i: int) -> None:
+    """The turn of ``i`` is answered and its KV released: a tool runs, or the reward is computed."""
+    trajectory, totals = s.trajectories[i], s.totals[0]
+    turn = trajectory.turn
+    cached = trajectory.cached_before + trajectory.cached
+    log(s, records.ANSWERED, i, turn, trajectory.attempt, trajectory.kept + trajectory.output, cached)
+    totals.turns += 1
+    totals.prompt += s.turns[turn].prompt
+    trajectory.cached = 0
+    if turn + 1 < s.plan[i + 1].first_turn:
+        trajectory.turn += 1
+        trajectory.phase = TOOL
+        if s.turns[turn + 1].tool >= 0:
+            log(s, records.TOOL_START, i, turn + 1)
+        set_timer(s, i, totals.now_s + s.turns[turn + 1].gap_s)
+    elif s.plan[i].reward_s > 0:
+        trajectory.phase = REWARD
+        log(s, records.REWARD_START, i)
+        set_timer(s, i, totals.now_s + s.plan[i].reward_s)
+    else:
+        _end(s, i)
+
+
+@kernel
+def rewarded(s: State, i: int) -> None:
+    """The reward is known; the trajectory is over."""
+    log(s, records.REWARD_END, i)
+    _end(s, i)
+
+
+@kernel
+def _end(s: State, i: int) -> None:
+    trajectory, totals = s.trajectories[i], s.totals[0]
+    trajectory.phase = DONE
+    trajectory.end_s = totals.now_s
+    totals.last_end_s = totals.now_s
+    if trajectory.home >= 0:
+        s.ranks[trajectory.home].homes -= 1
+    totals.in_flight -= 1
+    totals.ended += 1
+    log(s, records.ENDED, i)
+    if s.params[0].sync != 0 and totals.in_flight == 0 and not may_dispatch(s):
+        _end_step(s)
+    dispatch(s)
+    if totals.ended == s.params[0].trajectories:
+        log(s, records.RUN_END, -1)
+
+
+@kernel
+def _end_step(s: State) -> None:
+    """A synchronous step is over: pause for the weight update, unless it was the last."""
+    totals = s.totals[0]
+    log(s, records.STEP_END, -1, totals.step)
+    totals.steps_done += 1
+    totals.step_sum_s += totals.now_s - totals.step_began_s
+    if totals.ended == s.params[0].trajectories:
+        return
+    totals.updating = 1
+    log(s, records.UPDATE_BEGIN, -1, totals.version + 1)
+    set_timer(s, sampler_timer(s), totals.now_s + s.params[0].weight_update_s)
+
+
+@kernel
+def update_weights(s: State) -> None:
+    """The weight update is done: caches of the old weights go, the next step begins."""
+    totals = s.totals[0]
+    totals.updating = 0
+    totals.version += 1
+    if s.params[0].cache_flush != 0:
+        for rank in range(len(s.ranks)):
+            drop_all(s, rank)
+    log(s, records.UPDATE_END, -1, totals.version)
+    totals.step = s.plan[totals.next_dispatch].step
+    totals.step_began_s = totals.now_s
+    log(s, records.STEP_BEGIN, -1, totals.step)
+    dispatch(s)

@@ -1,0 +1,159 @@
+"""Prorsa's router, the same for every policy: first come first served, affine to where the prefix is cached.
+
+A request goes to the prefill rank where the least is to be computed before its first token: the work that is there or
+waits for it, plus the part of its prompt that this rank does not hold. So it stays at home unless the queue there is
+worse than elsewhere by more than what home saves. First turns go where the fewest live trajectories are at home.
+
+A request waits in the router while its rank has enough to do. Decode reserves KV before prefill starts, and where no
+decode rank can, all that arrived later wait too, as they do in SGLang's own queue: a large request would starve else.
+"""
+
+from typing import Final
+
+from prorsa.cluster.sim import records
+from prorsa.cluster.sim.cache import lock, reusable, take
+from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS
+from prorsa.cluster.sim.decode import fits
+from prorsa.cluster.sim.decode_clock import catch_up, limit_block, spare
+from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.prefill import receive
+from prorsa.cluster.sim.queues import ROUTER, insert_after, prefill_queue, remove, retracted_queue
+from prorsa.cluster.sim.records import log
+from prorsa.cluster.sim.state import READY, ROLE_DECODE, ROLE_MIXED, State
+
+_NONE: Final = -1
+
+
+@kernel
+def route(s: State) -> None:
+    """Send every request that can go."""
+    s.totals[0].route = 0
+    i = s.queues[ROUTER].head
+    if i < 0:
+        return
+    catch_up(s)
+    open_ranks = _open_ranks(s)
+    while i >= 0 and open_ranks > 0:
+        following = s.trajectories[i].next
+        rank = _choose_prefill(s, i)
+        uncached = s.trajectories[i].prompt - reusable(s, rank, i)
+        if s.ranks[rank].blocked == 0:
+            decode = rank if _is_mixed(s, rank) else _choose_decode(s, i)
+            if decode == _NONE:
+                return
+            if _is_mixed(s, rank) and not _has_room(s, rank, i):
+                s.ranks[rank].blocked = 1
+            else:
+                _submit(s, i, rank, decode, uncached)
+                s.ranks[rank].blocked = s.ranks[rank].outstanding >= s.params[0].bound_tokens
+            open_ranks -= s.ranks[rank].blocked
+        if s.trajectories[i].phase == READY:
+            s.ranks[rank].ahead += uncached
+        i = following
+
+
+@kernel
+def _open_ranks(s: State) -> int:
+    """Prefill ranks that take requests now; clears the router's scratch fields."""
+    count = 0
+    for rank in range(len(s.ranks)):
+        r = s.ranks[rank]
+        r.ahead = 0
+        r.blocked = r.outstanding >= s.params[0].bound_tokens
+        worker = s.workers[r.worker]
+        if worker.serving != 0 and worker.role != ROLE_DECODE and r.blocked == 0:
+            count += 1
+    return count
+
+
+@kernel
+def _is_mixed(s: State, rank: int) -> bool:
+    return s.workers[s.ranks[rank].worker].role == ROLE_MIXED
+
+
+@kernel
+def _choose_prefill(s: State, i: int) -> int:
+    """The prefill rank with the least to compute before the first token of ``i``; there is one that serves."""
+    first_turn = s.trajectories[i].home < 0
+    home = s.trajectories[i].home
+    best, best_homes, best_work = _NONE, 0, 0
+    for rank in range(len(s.ranks)):
+        r = s.ranks[rank]
+        worker = s.workers[r.worker]
+        if worker.serving == 0 or worker.role == ROLE_DECODE or (first_turn and r.blocked != 0):
+            continue
+        work = r.outstanding + r.ahead + s.trajectories[i].prompt - reusable(s, rank, i)
+        homes = r.homes if first_turn else 0
+        better = homes < best_homes or (
+            homes == best_homes and (work < best_work or (work == best_work and rank == home))
+        )
+        if best == _NONE or better:
+            best, best_homes, best_work = rank, homes, work
+    return best
+
+
+@kernel
+def _has_room(s: State, rank: int, i: int) -> bool:
+    """Whether a colocated rank could start ``i`` soon, after what waits there already."""
+    r = s.ranks[rank]
+    waiting = s.queues[prefill_queue(rank)].size
+    if r.held + waiting == 0:
+        return True
+    margin = RESERVED_DECODE_TOKENS * (r.held + waiting + 1)
+    return r.held + waiting < s.params[0].max_running and s.trajectories[i].prompt + 1 + margin <= spare(s, rank)
+
+
+@kernel
+def _choose_decode(s: State, i: int) -> int:
+    """The decode rank with the most KV to spare, what it holds of the prompt counted too; -1 where none has room."""
+    need = s.trajectories[i].prompt + 1
+    best, best_room = _NONE, 0
+    for rank in range(len(s.ranks)):
+        r = s.ranks[rank]
+        worker = s.workers[r.worker]
+        if worker.serving == 0 or worker.role != ROLE_DECODE or s.queues[retracted_queue(rank)].size > 0:
+            continue
+        spare_tokens = spare(s, rank)
+        room = spare_tokens - RESERVED_DECODE_TOKENS * r.held + s.entries[rank, i].tokens
+        if fits(s, rank, need, spare_tokens) and (best == _NONE or room > best_room):
+            best, best_room = rank, room
+    return best
+
+
+@kernel
+def _submit(s: State, i: int, prefill: int, decode: int, uncached: int) -> None:
+    trajectory = s.trajectories[i]
+    remove(s, ROUTER, i)
+    trajectory.prefill, trajectory.decode = prefill, decode
+    trajectory.owed = uncached
+    s.ranks[prefill].outstanding += uncached
+    s.workers[s.ranks[prefill].worker].requests += 1
+    turn, attempt = trajectory.turn, trajectory.attempt
+    log(s, records.SUBMIT, i, turn, attempt, trajectory.prompt, uncached, prefill, decode)
+    if prefill != decode:
+        _reserve(s, i, decode)
+    receive(s, i)
+
+
+@kernel
+def _reserve(s: State, i: int, rank: int) -> None:
+    """Reserve KV on decode for the prompt and the first token that comes with it."""
+    trajectory, r = s.trajectories[i], s.ranks[rank]
+    trajectory.decode_cached = take(s, rank, i, trajectory.prompt)
+    lock(s, rank, trajectory.prompt + 1)
+    r.held += 1
+    s.workers[r.worker].requests += 1
+    limit_block(s, r.worker)
+    log(s, records.ADMITTED, i, trajectory.turn, trajectory.attempt, rank, trajectory.prompt)
+
+
+@kernel
+def readmit(s: State, i: int) -> None:
+    """A cancelled request is back: it takes the place in the router's queue that its arrival gives it."""
+    trajectory = s.trajectories[i]
+    trajectory.phase = READY
+    place = s.queues[ROUTER].tail
+    while place >= 0 and s.trajectories[place].arrival_s > trajectory.arrival_s:
+        place = s.trajectories[place].prev
+    insert_after(s, ROUTER, place, i)
+    s.totals[0].route = 1

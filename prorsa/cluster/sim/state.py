@@ -1,0 +1,371 @@
+"""The engine's state: flat arrays of plain records, so that a copy is a handful of memory copies.
+
+A *rank* is one attention data-parallel rank: rank ``r`` of worker ``w`` has the index ``w * ranks + r``. KV, prefix
+cache, queues and running requests belong to ranks; the step clock, the role and effects belong to workers, because the
+ranks of a worker step together.
+
+A trajectory has at most one request at a time, so a request *is* its trajectory's record. Counts are tokens unless the
+name says otherwise; ``-1`` stands for "none" in index fields.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.sim.config import (
+    HOST_COPY_GB_S,
+    L3_FETCH_GB_S,
+    PREFILL_BOUND_CHUNKS,
+    TRANSFER_LATENCY_S,
+    SimConfig,
+)
+from prorsa.cluster.workloads.workload import Workload
+
+# Phases of a trajectory.
+UNSTARTED: Final = 0
+SANDBOX: Final = 1
+READY: Final = 2  # waits in the router
+FETCH: Final = 3  # sent to prefill, its prefix is on the way from the shared store
+QUEUED: Final = 4  # in the queue of a prefill rank, no chunk launched
+PREFILL: Final = 5  # a chunk has been launched
+TRANSFER: Final = 6  # KV on the way to decode
+JOIN: Final = 7  # KV has arrived, joins the batch at the next step boundary
+DECODE: Final = 8
+RETRACTED: Final = 9  # KV in host memory
+SWAP_IN: Final = 10  # KV on the way back from host memory
+CANCELLED: Final = 11  # the router waits for the answer to its abort
+TOOL: Final = 12
+REWARD: Final = 13
+DONE: Final = 14
+
+# Roles, in the order of `prorsa.events.Role`.
+ROLE_PREFILL: Final = 0
+ROLE_DECODE: Final = 1
+ROLE_MIXED: Final = 2
+ROLES: Final = ("prefill", "decode", "mixed")
+
+# What a worker is doing.
+IDLE: Final = 0
+PREFILLING: Final = 1
+DECODING: Final = 2
+
+# Effects under way on a worker.
+NO_EFFECT: Final = 0
+EFFECT_DRAIN: Final = 1
+EFFECT_SETTLE: Final = 2
+EFFECT_SWITCH: Final = 3
+EFFECT_WARM: Final = 4
+
+# Cache modes.
+COLD: Final = 0
+RETAINED: Final = 1
+L3: Final = 2
+CACHE_MODES: Final = ("cold", "retained", "l3")
+
+PARAMS = np.dtype(
+    [
+        ("prefill_a_s", "f8"),
+        ("prefill_b_s", "f8"),
+        ("prefill_c_s", "f8"),
+        ("decode_a_s", "f8"),
+        ("decode_b_s", "f8"),
+        ("decode_c_s", "f8"),
+        ("transfer_latency_s", "f8"),
+        ("transfer_s_per_token", "f8"),
+        ("host_s_per_token", "f8"),
+        ("l3_s_per_token", "f8"),
+        ("weight_update_s", "f8"),
+        ("to_prefill_s", "f8"),
+        ("to_decode_s", "f8"),
+        ("warm_s", "f8"),
+        ("cancel_s", "f8"),
+        ("chunk_tokens", "i8"),
+        ("bound_tokens", "i8"),  # of outstanding prefill work a rank, for the router
+        ("max_running", "i8"),
+        ("kv_tokens", "i8"),
+        ("measured_context", "i8"),
+        ("measured_batch", "i8"),
+        ("workers", "i8"),
+        ("ranks", "i8"),
+        ("trajectories", "i8"),
+        ("limit", "i8"),
+        ("cache", "i8"),
+        ("sync", "i8"),
+        ("cache_flush", "i8"),
+        ("emit", "i8"),  # whether lifecycle events are logged
+    ]
+)
+"""Constants of a run."""
+
+TOTALS = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("last_end_s", "f8"),
+        ("limit_reached_s", "f8"),
+        ("last_dispatch_s", "f8"),
+        ("step_began_s", "f8"),
+        ("step_sum_s", "f8"),
+        ("steps_done", "i8"),
+        ("serial", "i8"),  # of timers, so that ties have an order
+        ("timers", "i8"),
+        ("logged", "i8"),
+        ("began", "i8"),
+        ("next_dispatch", "i8"),
+        ("in_flight", "i8"),
+        ("ended", "i8"),
+        ("step", "i8"),
+        ("version", "i8"),  # of the weights
+        ("updating", "i8"),
+        ("route", "i8"),  # the router has something to look at
+        ("kick", "i8"),  # some worker has something to look at
+        ("effects", "i8"),  # workers with an effect under way
+        ("answered", "i8"),  # an effect has just been answered
+        ("marked", "i8"),  # requests that a drain cancels at the end of their step
+        ("turns", "i8"),
+        ("prompt", "i8"),
+        ("resumed", "i8"),
+        ("recomputed", "i8"),
+        ("extrapolated", "i8"),
+        ("retractions", "i8"),
+        ("output_at_limit", "i8"),
+        ("output_at_last_dispatch", "i8"),
+    ]
+)
+"""The run's clock, sampler, and totals."""
+
+PLAN = np.dtype([("first_turn", "i8"), ("step", "i8"), ("sandbox_s", "f8"), ("reward_s", "f8")])
+"""A trajectory as the workload has it; one more row than trajectories, for the last ``first_turn``."""
+
+TURN = np.dtype([("gap_s", "f8"), ("prompt", "i4"), ("reuse", "i4"), ("output", "i4"), ("tool", "i4")])
+
+TRAJECTORY = np.dtype(
+    [
+        ("dispatch_s", "f8"),
+        ("end_s", "f8"),
+        ("arrival_s", "f8"),  # of the turn's first attempt at the router
+        ("join_step", "i8"),  # the worker's decode step count when it joined the batch
+        ("finish_step", "i8"),
+        ("phase", "i4"),
+        ("turn", "i4"),  # index into the turn arrays
+        ("attempt", "i4"),
+        ("next", "i4"),  # in the queue it stands in
+        ("prev", "i4"),
+        ("prefill", "i4"),  # rank
+        ("decode", "i4"),  # rank
+        ("home", "i4"),  # rank that prefilled it last
+        ("slot", "i4"),  # in the running batch
+        ("cancel", "i4"),  # worker whose drain cancels it at the end of the step
+        ("prompt", "i4"),  # of this attempt: the turn's prompt and what is kept of its output
+        ("kept", "i4"),  # output of earlier attempts, part of the prompt now
+        ("output", "i4"),  # output of this attempt when it last joined a batch
+        ("position", "i4"),  # prompt tokens cached or computed
+        ("cached", "i4"),  # of them cached
+        ("cached_before", "i4"),  # cached in earlier attempts of the turn
+        ("chunk", "i4"),  # computed in the step under way
+        ("owed", "i4"),  # uncached tokens still to compute
+        ("fetched", "i4"),  # prefix tokens brought from the shared store
+        ("decode_cached", "i4"),  # prefix tokens that decode had
+        ("stored", "i4"),  # leading tokens of its context in the shared store
+        ("lost", "i4"),  # leading tokens that some worker held when the request was cancelled or the cache dropped
+    ],
+    align=True,
+)
+
+WORKER = np.dtype(
+    [
+        ("block_start_s", "f8"),
+        ("block_base_s", "f8"),  # time of the block's first decode step
+        ("block_slope_s", "f8"),  # by which each next step is longer
+        ("block_steps", "i8"),
+        ("booked", "i8"),  # steps of the block whose KV growth is booked
+        ("steps", "i8"),  # decode steps before the block
+        ("link_free_s", "f8"),
+        ("effect_deadline_s", "f8"),
+        ("fenced_s", "f8"),
+        ("out_s", "f8"),  # time out of the pool in completed flips
+        ("epoch", "i8"),
+        ("role", "i4"),
+        ("serving", "i4"),
+        ("doing", "i4"),
+        ("requests", "i4"),  # that have a leg here
+        ("cancels", "i4"),  # aborts of its drain that are still to be answered
+        ("kick", "i4"),
+        ("effect", "i4"),
+        ("effect_role", "i4"),
+        ("effect_ok", "i4"),
+        ("resumed", "i4"),
+        ("role_before", "i4"),
+        ("flips", "i4"),
+    ],
+    align=True,
+)
+
+RANK = np.dtype(
+    [
+        ("context", "i8"),  # of the running requests, at the start of the block
+        ("locked", "i8"),  # KV of requests
+        ("cached", "i8"),  # KV of the prefix cache, evictable
+        ("outstanding", "i8"),  # uncached tokens sent here and not yet computed
+        ("ahead", "i8"),  # uncached tokens that wait in the router for this rank; scratch of the router
+        ("next_finish", "i8"),  # decode step at which the next request is done; -1 where it is to be looked up
+        ("computed", "i8"),
+        ("output", "i8"),
+        ("busy_s", "f8"),
+        ("step_s", "f8"),
+        ("worker", "i4"),
+        ("running", "i4"),
+        ("held", "i4"),  # requests with KV reserved for decode, running ones too
+        ("batch", "i4"),  # requests in the prefill step under way: so many from the head of the queue
+        ("homes", "i4"),  # live trajectories that were prefilled here last
+        ("blocked", "i4"),  # scratch of the router
+        ("oldest", "i4"),  # cache entries in order of last use
+        ("newest", "i4"),
+    ],
+    align=True,
+)
+
+ENTRY = np.dtype([("tokens", "i4"), ("older", "i4"), ("newer", "i4")])
+"""The prefix cache of one rank for one trajectory: its leading context tokens that are evictable there."""
+
+QUEUE = np.dtype([("head", "i4"), ("tail", "i4"), ("size", "i4")])
+
+TIMER = np.dtype([("time_s", "f8"), ("serial", "i8"), ("timer", "i8")])
+
+RECORD = np.dtype(
+    [("time_s", "f8"), ("kind", "i4"), ("trajectory", "i4"), *((name, "i8") for name in ("a", "b", "c", "d", "e", "f"))]
+)
+"""What happened, in compact form; `prorsa.cluster.sim.records` says what the fields mean."""
+
+
+class State(NamedTuple):
+    """Everything the engine knows. ``plan`` and ``turns`` are the workload and never written; copies share them."""
+
+    params: NDArray[Any]  # PARAMS[1]
+    totals: NDArray[Any]  # TOTALS[1]
+    plan: NDArray[Any]  # PLAN[N + 1]
+    turns: NDArray[Any]  # TURN[T]
+    trajectories: NDArray[Any]  # TRAJECTORY[N]
+    workers: NDArray[Any]  # WORKER[W]
+    ranks: NDArray[Any]  # RANK[W * R]
+    entries: NDArray[Any]  # ENTRY[W * R, N]
+    running: NDArray[np.int32]  # [W * R, max_running]
+    queues: NDArray[Any]  # QUEUE[1 + 3 W R]: router; for each rank prefill, join, retracted
+    heap: NDArray[Any]  # TIMER[N + 2 W + 2]
+    heap_slot: NDArray[np.int32]  # where each timer is in the heap
+    log: NDArray[Any]  # RECORD[...]
+
+
+SHARED: Final = ("plan", "turns")
+"""Fields of `State` that are never written after `allocate`."""
+
+
+def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tuple[int, ...], emit: bool) -> State:
+    """The state before the first event: nothing dispatched, every worker serving in its role, caches empty."""
+    count, workers, ranks = workload.trajectories, len(roles), len(roles) * profile.ranks
+    timers = count + 2 * workers + 2
+    state = State(
+        params=_params(config, profile, workload, workers, emit),
+        totals=np.zeros(1, TOTALS),
+        plan=_plan(workload),
+        turns=_turns(workload),
+        trajectories=np.zeros(count, TRAJECTORY),
+        workers=np.zeros(workers, WORKER),
+        ranks=np.zeros(ranks, RANK),
+        entries=np.zeros((ranks, count), ENTRY),
+        running=np.full((ranks, profile.max_running), -1, np.int32),
+        queues=np.zeros(1 + 3 * ranks, QUEUE),
+        heap=np.zeros(timers, TIMER),
+        heap_slot=np.full(timers, -1, np.int32),
+        log=new_log(config.concurrency, count, ranks, profile.max_running),
+    )
+    _mark_empty(state, roles, profile.ranks)
+    return state
+
+
+def new_log(concurrency: int, trajectories: int, ranks: int, max_running: int) -> NDArray[Any]:
+    """A record buffer with room for the largest burst of one event, twice (see ``engine.BURST_RECORDS``)."""
+    live = min(concurrency, trajectories)
+    return np.empty(4096 + 2 * burst_records(live, ranks, max_running), RECORD)
+
+
+def burst_records(live: int, ranks: int, max_running: int) -> int:
+    """The most records that one event can make: each live trajectory moves on by a few phases at the same time."""
+    return 64 + 12 * live + 4 * ranks * min(live, max_running)
+
+
+def duplicate(state: State) -> State:
+    """An independent copy. The record buffer is empty between calls of the engine, so a fresh one will do."""
+    fields = {name: value if name in SHARED else value.copy() for name, value in zip(State._fields, state, strict=True)}
+    fields["log"] = np.empty_like(state.log)
+    return State(**fields)
+
+
+def _params(config: SimConfig, profile: Profile, workload: Workload, workers: int, emit: bool) -> NDArray[Any]:
+    gigabytes = profile.kv_bytes_per_token / 1e9
+    values: dict[str, float] = {
+        **{f"prefill_{part}_s": getattr(profile.prefill, f"{part}_ms") / 1e3 for part in "abc"},
+        **{f"decode_{part}_s": getattr(profile.decode, f"{part}_ms") / 1e3 for part in "abc"},
+        "transfer_latency_s": TRANSFER_LATENCY_S,
+        "transfer_s_per_token": gigabytes / profile.kv_transfer_gb_s,
+        "host_s_per_token": gigabytes / HOST_COPY_GB_S,
+        "l3_s_per_token": gigabytes / L3_FETCH_GB_S,
+        "weight_update_s": config.weight_update_s,
+        "to_prefill_s": config.flip.to_prefill_s,
+        "to_decode_s": config.flip.to_decode_s,
+        "warm_s": config.flip.warm_s,
+        "cancel_s": config.flip.cancel_s,
+        "chunk_tokens": profile.chunk_tokens,
+        "bound_tokens": PREFILL_BOUND_CHUNKS * profile.chunk_tokens,
+        "max_running": profile.max_running,
+        "kv_tokens": profile.kv_tokens,
+        "measured_context": profile.measured.context_tokens,
+        "measured_batch": profile.measured.batch,
+        "workers": workers,
+        "ranks": profile.ranks,
+        "trajectories": workload.trajectories,
+        "limit": config.concurrency,
+        "cache": CACHE_MODES.index(config.cache),
+        "sync": config.mode == "sync",
+        "cache_flush": config.cache_flush,
+        "emit": emit,
+    }
+    params = np.zeros(1, PARAMS)
+    for name in PARAMS.fields or ():
+        params[name] = values[name]
+    return params
+
+
+def _plan(workload: Workload) -> NDArray[Any]:
+    plan = np.zeros(workload.trajectories + 1, PLAN)
+    plan["first_turn"] = workload.first_turn
+    for name in ("step", "sandbox_s", "reward_s"):
+        plan[name][:-1] = getattr(workload, name)
+    return plan
+
+
+def _turns(workload: Workload) -> NDArray[Any]:
+    turns = np.zeros(workload.turns, TURN)
+    turns["gap_s"], turns["tool"] = workload.gap_s, workload.tool
+    turns["prompt"], turns["output"] = workload.prompt_tokens, workload.output_tokens
+    turns["reuse"] = workload.reuse_tokens
+    return turns
+
+
+def _mark_empty(state: State, roles: tuple[int, ...], ranks_per_worker: int) -> None:
+    for name in ("next", "prev", "prefill", "decode", "home", "slot", "cancel"):
+        state.trajectories[name] = -1
+    state.trajectories["end_s"] = np.nan
+    state.trajectories["dispatch_s"] = np.nan
+    state.totals["limit_reached_s"] = np.nan
+    for name in ("head", "tail"):
+        state.queues[name] = -1
+    for name in ("oldest", "newest", "next_finish"):
+        state.ranks[name] = -1
+    for name in ("older", "newer"):
+        state.entries[name] = -1
+    state.ranks["worker"] = np.repeat(np.arange(len(roles)), ranks_per_worker)
+    state.workers["role"] = roles
+    state.workers["role_before"] = roles
+    state.workers["serving"] = 1

@@ -1,0 +1,146 @@
+"""What workers and sampler report by themselves: registrations, loads, progress, the sampler's state."""
+
+from collections.abc import Iterator
+
+from prorsa.cluster.effects import Effect
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.sim.config import SimConfig
+from prorsa.cluster.sim.decode_clock import busy_s, steps_done
+from prorsa.cluster.sim.narrate import Narrator, worker_id
+from prorsa.cluster.sim.queues import join_queue, prefill_queue, retracted_queue
+from prorsa.cluster.sim.state import PREFILL, ROLES, State
+from prorsa.cluster.workloads.workload import Workload
+from prorsa.events import EffectResult, LlmProgress, SamplerState, WorkerLoad, WorkerUp
+
+
+def unknown_worker(effect: Effect) -> EffectResult:
+    """The answer to an effect on a worker that the pool does not have."""
+    return EffectResult(
+        effect_id=effect.effect_id,
+        worker_id=effect.worker_id,
+        action=effect.action,
+        ok=False,
+        detail=f"no worker {effect.worker_id} in the pool",
+    )
+
+
+def workers_up(state: State, profile: Profile) -> Iterator[WorkerUp]:
+    """Every worker registers, in the role that it has now."""
+    version = str(state.totals["version"][0])
+    for w in range(len(state.workers)):
+        worker = state.workers[w]
+        yield WorkerUp(
+            worker_id=worker_id(w),
+            role=ROLES[worker["role"]],
+            epoch=int(worker["epoch"]),
+            flippable=profile.flippable,
+            reason_not_flippable=profile.why_not_flippable,
+            kv_capacity=profile.kv_capacity,
+            max_running=profile.max_running * profile.ranks,
+            dp_size=profile.ranks,
+            gpus=profile.gpus,
+            weight_version=version,
+        )
+
+
+def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
+    """What every worker does now; the engine has just brought its KV accounts to now."""
+    version = str(state.totals["version"][0])
+    paused = bool(state.totals["updating"][0])
+    for w in range(len(state.workers)):
+        ranks = range(w * profile.ranks, (w + 1) * profile.ranks)
+        done = steps_done(state, w)
+        rows = state.ranks[ranks.start : ranks.stop]
+        worker = state.workers[w]
+        yield WorkerLoad(
+            worker_id=worker_id(w),
+            role=ROLES[worker["role"]],
+            epoch=int(worker["epoch"]),
+            queued=sum(_waiting(state, rank) for rank in ranks),
+            queued_tokens=int(rows["outstanding"].sum()),
+            running=int(rows["running"].sum()),
+            kv_used=int(rows["locked"].sum()),
+            kv_cached=int(rows["cached"].sum()),
+            kv_capacity=profile.kv_capacity,
+            prefill_tokens_total=int(rows["computed"].sum()),
+            output_tokens_total=int((rows["output"] + rows["running"] * done).sum()),
+            busy_us_total=round(sum(busy_s(state, rank) for rank in ranks) * 1e6 / profile.ranks),
+            paused=paused,
+            weight_version=version,
+        )
+
+
+def _waiting(state: State, rank: int) -> int:
+    queues = (prefill_queue(rank), join_queue(rank), retracted_queue(rank))
+    return sum(int(state.queues["size"][queue]) for queue in queues)
+
+
+def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:
+    """Output so far of all that decodes, and prompt tokens done of all that prefills, worker by worker."""
+    per_worker = len(state.ranks) // len(state.workers)
+    for w in range(len(state.workers)):
+        output: list[tuple[str, int]] = []
+        prefilled: list[tuple[str, int]] = []
+        for rank in range(w * per_worker, (w + 1) * per_worker):
+            output += _decoding(state, rank, narrator)
+            prefilled += _prefilling(state, rank, narrator)
+        if output or prefilled:
+            yield LlmProgress(worker_id=worker_id(w), output=tuple(output), prefilled=tuple(prefilled))
+
+
+def _decoding(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[str, int]]:
+    w = int(state.ranks["worker"][rank])
+    steps = int(state.workers["steps"][w]) + steps_done(state, w)
+    running = state.running[rank, : state.ranks["running"][rank]]
+    rows = state.trajectories[running]
+    tokens = rows["output"] + steps - rows["join_step"]
+    columns = (running, rows["turn"], rows["attempt"], tokens)
+    for i, turn, attempt, count in zip(*(column.tolist() for column in columns), strict=True):
+        yield narrator.rid(i, turn, attempt), count
+
+
+def _prefilling(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[str, int]]:
+    i = int(state.queues["head"][prefill_queue(rank)])
+    while i >= 0 and state.trajectories["phase"][i] == PREFILL:
+        row = state.trajectories[i]
+        yield narrator.rid(i, int(row["turn"]), int(row["attempt"])), int(row["position"])
+        i = int(row["next"])
+
+
+class Sampler:
+    """The data sampler's own report, made when something has changed."""
+
+    def __init__(self, config: SimConfig, workload: Workload, last: SamplerState | None) -> None:
+        self._config = config
+        self._total = workload.trajectories
+        self._expected = float(workload.prompt_tokens[workload.first_turn[:-1]].mean())
+        self.last = last
+
+    def copy(self) -> "Sampler":
+        """An independent copy."""
+        copied = object.__new__(Sampler)
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def state(self, state: State) -> list[SamplerState]:
+        """The sampler's state now."""
+        totals = state.totals[0]
+        batch = (self._config.groups_per_step or 0) * (self._config.group_size or 0)
+        return [
+            SamplerState(
+                mode=self._config.mode,
+                queued=self._total - int(totals["next_dispatch"]),
+                in_flight=int(totals["in_flight"]),
+                limit=self._config.concurrency,
+                batch_size=batch or None,
+                expected_prompt_tokens=self._expected,
+            )
+        ]
+
+    def changes(self, state: State) -> list[SamplerState]:
+        """The sampler's state, where it is another than it last said."""
+        now = self.state(state)
+        if now == [self.last]:
+            return []
+        self.last = now[0]
+        return now
