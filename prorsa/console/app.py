@@ -1,8 +1,9 @@
 """The operator console: a Textual application over a feed of events. It draws, asks and sends; it decides nothing."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -79,7 +80,18 @@ class ProrsaConsole(App[None]):
         self.read_only = commander is None
         self.model = ConsoleModel()
         self.window = Window()
-        self.failure: ProrsaError | None = None
+        self.failure: Exception | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.top = TopBar(self.model, self.look, read_only=self.read_only)
+        self.timeline = Timeline(self.model, self.look)
+        self.banner = Banner(self.model, self.look)
+        self.waiting = Static(id="waiting")
+        self.body = Container(id="body")
+        self.charts = [
+            SplitChart(self.model, self.look, self.window, id="split"),
+            *(DemandChart(self.model, self.look, self.window, target) for target in TARGETS),
+        ]
+        self.table = WorkerTable(self.model, self.look)
         self._tick_s = tick_s
         self._kind = feed.status().kind
         self._drawn_version = -1
@@ -90,24 +102,21 @@ class ProrsaConsole(App[None]):
 
     def compose(self) -> ComposeResult:
         """All widgets; the size decides which of them are shown."""
-        model, look = self.model, self.look
-        yield TopBar(model, look, read_only=self.read_only)
-        yield Timeline(model, look)
-        yield Banner(model, look)
-        yield Static(id="waiting")
+        yield self.top
+        yield self.timeline
+        yield self.banner
+        yield self.waiting
         yield Static(id="small")
-        with Container(id="body"):
+        with self.body:
             with Horizontal(id="charts"):
-                yield SplitChart(model, look, self.window, id="split")
-                for target in TARGETS:
-                    yield DemandChart(model, look, self.window, target)
-            yield Sparks(model, look, self.window)
+                yield from self.charts
+            yield Sparks(self.model, self.look, self.window)
             with Container(id="main"):
                 with Container(id="left"):
-                    yield WorkerTable(model, look)
-                    yield RequestPanel(model, look)
-                yield DecisionPanel(model, look)
-        yield Footer(model, look, kind=self._kind, read_only=self.read_only)
+                    yield self.table
+                    yield RequestPanel(self.model, self.look)
+                yield DecisionPanel(self.model, self.look)
+        yield Footer(self.model, self.look, kind=self._kind, read_only=self.read_only)
 
     def on_mount(self) -> None:
         """Name the panels, begin to listen and to draw."""
@@ -120,16 +129,28 @@ class ProrsaConsole(App[None]):
         titles |= {target.key.replace("_", "-"): f"{target.title}, next 15 s" for target in TARGETS}
         for widget_id, title in titles.items():
             self.query_one(f"#{widget_id}").border_title = title
-        self.query_one("#timeline").set_class(self._kind == "replay", "shown")
-        self.query_one(WorkerTable).focus()
-        self.run_worker(self._listen(), name="feed", exit_on_error=True)
+        self.timeline.set_class(self._kind == "replay", "shown")
+        self.table.focus()
+        self._start(self.feed.run(self.model))
         self.set_interval(self._tick_s, self.tick)
         self.tick()
 
-    async def _listen(self) -> None:
+    async def on_unmount(self) -> None:
+        """Let what runs beside the screen close its sockets before the event loop ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(self._rooted(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rooted(self, work: Coroutine[object, object, None]) -> None:
+        """The root of a task: what goes wrong in it ends the console, and is raised once the terminal is restored."""
         try:
-            await self.feed.run(self.model)
-        except ProrsaError as error:
+            await work
+        except Exception as error:  # noqa: BLE001 - a task root
             self.failure = error
             self.exit()
 
@@ -148,18 +169,16 @@ class ProrsaConsole(App[None]):
         self.redraw()
 
     def _draw_status(self, status: FeedStatus) -> None:
-        top, timeline, banner = self.query_one(TopBar), self.query_one(Timeline), self.query_one(Banner)
-        ended = self.model.ended is not None
-        old = is_old(status, ended=ended) and self.model.view is not None
-        top.status, top.paused, timeline.status = status, self._held, status
-        banner.old, banner.now_ns = why_old(status) if old else None, status.now_ns
-        self.query_one("#body").set_class(old, "old")
-        self.query_one("#body").set_class(self.model.view is not None, "shown")
-        waiting = self.query_one("#waiting", Static)
-        waiting.set_class(self.model.view is not None, "hidden")
-        if self.model.view is None:
-            waiting.update(self.look.plain("\n".join(waiting_for(status))))
-        for widget in (top, timeline, banner):
+        known = self.model.view is not None
+        old = known and is_old(status, ended=self.model.ended is not None)
+        self.top.status, self.top.paused, self.timeline.status = status, self._held, status
+        self.banner.old, self.banner.now_ns = why_old(status) if old else None, status.now_ns
+        self.body.set_class(old, "old")
+        self.body.set_class(known, "shown")
+        self.waiting.set_class(known, "hidden")
+        if not known:
+            self.waiting.update(self.look.plain("\n".join(waiting_for(status))))
+        for widget in (self.top, self.timeline, self.banner):
             widget.redraw()
 
     def redraw(self) -> None:
@@ -194,7 +213,7 @@ class ProrsaConsole(App[None]):
 
     def _asked(self, ask: Ask | None) -> None:
         if ask is not None:
-            self.run_worker(self._send(ask), name="command", exit_on_error=True)
+            self._start(self._send(ask))
 
     async def _send(self, ask: Ask) -> None:
         assert self.commander is not None
@@ -227,7 +246,7 @@ class ProrsaConsole(App[None]):
 
     def action_pin(self) -> None:
         """Ask how to pin the selected worker."""
-        worker = self.query_one(WorkerTable).selected
+        worker = self.table.selected
         if self._steerable() and worker is not None:
             self._ask(forms.pin(self.model, worker))
 
@@ -245,7 +264,7 @@ class ProrsaConsole(App[None]):
         """Ask what to release."""
         if not self._steerable():
             return
-        worker = self.query_one(WorkerTable).selected
+        worker = self.table.selected
         targets = forms.releasable(self.model, worker.worker_id if worker is not None else None)
         if targets:
             self._ask(forms.release(self.model, tuple(targets)))
@@ -345,23 +364,23 @@ class ProrsaConsole(App[None]):
 
     def action_sort(self) -> None:
         """Sort the workers by the next column."""
-        self.query_one(WorkerTable).sort()
+        self.table.sort()
 
     def action_down(self) -> None:
         """Select the next worker."""
-        self.query_one(WorkerTable).move(1)
+        self.table.move(1)
 
     def action_up(self) -> None:
         """Select the worker before."""
-        self.query_one(WorkerTable).move(-1)
+        self.table.move(-1)
 
     def action_top(self) -> None:
         """Select the first worker."""
-        self.query_one(WorkerTable).select(0)
+        self.table.select(0)
 
     def action_bottom(self) -> None:
         """Select the last worker."""
-        self.query_one(WorkerTable).select(-1)
+        self.table.select(-1)
 
     # --- the console itself ----------------------------------------------------------------------------------------
 

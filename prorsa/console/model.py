@@ -93,7 +93,6 @@ class ConsoleModel:
     def apply(self, stamped: Stamped) -> None:
         """Fold one event. Events of other kinds than :data:`TOPICS` are passed over."""
         event = stamped.event
-        self.now_ns = max(self.now_ns, stamped.t_ns)
         match event:
             case View():
                 self._fold_view(event)
@@ -119,6 +118,9 @@ class ConsoleModel:
                 self.ended = event
             case Lease():
                 self.lease = event
+            case _:
+                return
+        self.now_ns = max(self.now_ns, stamped.t_ns)
         self.version += 1
 
     def _fold_view(self, view: View) -> None:

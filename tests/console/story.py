@@ -54,10 +54,7 @@ def admission(t_s: float) -> float:
 def roles_at(t_s: float) -> dict[str, str]:
     """The role of each worker."""
     roles = {f"w{index}": "prefill" if index < 4 else "decode" for index in range(WORKERS)}
-    for at_s, worker, _, to_role in FLIPS:
-        if t_s >= at_s + FLIP_S:
-            roles[worker] = to_role
-    return roles
+    return roles | {worker: to_role for at_s, worker, _, to_role in FLIPS if t_s >= at_s + FLIP_S}
 
 
 def flipping_at(t_s: float) -> dict[str, tuple[str, str, str]]:
@@ -120,7 +117,7 @@ def rows_at(t_s: float) -> tuple[ForecastRow, ...]:
     return tuple(rows)
 
 
-def guess(what, t_s: float) -> float:  # noqa: ANN001
+def guess(what, t_s: float) -> float:
     """A forecast that errs a little, in a way that is the same each time."""
     return what(t_s) * (1 + 0.11 * math.sin(t_s / 11) + 0.05 * math.sin(t_s / 3))
 

@@ -42,7 +42,7 @@ class Choice(Static, can_focus=True):
         for option in self.options:
             chosen = option == self.value
             style = STYLES["strong"] + STYLES.get(option, STYLES["text"]) if chosen else STYLES["muted"]
-            text.append(f"[{option}]" if chosen else f" {option} ", style.update_link(None))
+            text.append(f"[{option}]" if chosen else f" {option} ", style)
             text.append(" ")
         return text
 
@@ -71,27 +71,28 @@ class ActionDialog(ModalScreen[Ask | None]):
         super().__init__()
         self.form = form
         self.look = look
+        self._questions = {field.name: _question(field) for field in form.fields}
+        self._impact = Static(id="impact")
+        self._error = Static(id="error")
+        self._typed_word: str | None = None
+        self._typed = Input(id="typed", compact=True)
+        self._typed_row = Horizontal(classes="field", id="typed-row")
 
     def compose(self) -> ComposeResult:
         """The effect on top, the questions, then the buttons."""
-        with Vertical(id="dialog", classes="ascii" if self.look.glyphs.ascii else ""):
-            yield Static(id="impact")
+        with Vertical(id="dialog"):
+            yield self._impact
             for field in self.form.fields:
                 with Horizontal(classes="field"):
                     yield Label(self.look.plain(field.label), classes="name")
-                    yield self._question(field)
-            with Horizontal(classes="field", id="typed-row"):
+                    yield self._questions[field.name]
+            with self._typed_row:
                 yield Label("type to confirm", classes="name")
-                yield Input(id="typed", compact=True)
-            yield Static(id="error")
+                yield self._typed
+            yield self._error
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button(self.form.confirm, id="confirm", compact=True, variant="warning")
-
-    def _question(self, field: Field) -> Choice | Input:
-        if field.options:
-            return Choice(field.options, field.value, id=field.name)
-        return Input(field.value, placeholder=field.hint, id=field.name, compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
         """Show the effect; put the focus where Enter does no harm."""
@@ -102,30 +103,29 @@ class ActionDialog(ModalScreen[Ask | None]):
 
     def answers(self) -> dict[str, str]:
         """What the questions are answered with now."""
-        found = {}
-        for field in self.form.fields:
-            widget = self.query_one(f"#{field.name}")
-            assert isinstance(widget, Choice | Input)
-            found[field.name] = widget.value
-        return found
+        return {name: widget.value for name, widget in self._questions.items()}
 
     @on(Input.Changed)
     @on(Choice.Changed)
+    def answered(self) -> None:
+        """An answer has changed: what was wrong with the one before is over."""
+        self._error.update("")
+        self.update_impact()
+
     def update_impact(self) -> None:
         """Say what the present answers would do, by the present view."""
-        self.query_one("#error", Static).update("")
-        impact = self._impact()
-        self.query_one("#typed-row").display = impact is not None and impact.typed is not None
-        if impact is not None:
-            if impact.typed is not None:
-                self.query_one("#typed", Input).placeholder = impact.typed
-            self.query_one("#impact", Static).update(self._describe(impact))
-
-    def _impact(self) -> Impact | None:
         try:
-            return self.form.impact(self.answers())
-        except InputError:
-            return None
+            impact = self.form.impact(self.answers())
+        except InputError as error:
+            # No effect can be named yet: an effect of earlier answers must not stay on the screen.
+            self._typed_word = None
+            text = Text(self.look.plain(str(error)), STYLES["muted"])
+        else:
+            self._typed_word = impact.typed
+            text = self._describe(impact)
+        self._impact.update(text)
+        self._typed_row.display = self._typed_word is not None
+        self._typed.placeholder = self._typed_word or ""
 
     def _describe(self, impact: Impact) -> Text:
         text = Text()
@@ -160,15 +160,20 @@ class ActionDialog(ModalScreen[Ask | None]):
             except InputError as error:
                 self._refuse(str(error), field.name)
                 return
-        impact = self._impact()
-        if impact is not None and impact.typed is not None and self.query_one("#typed", Input).value != impact.typed:
-            self._refuse(f"type {impact.typed} to confirm", "typed")
+        if self._typed_word is not None and self._typed.value != self._typed_word:
+            self._refuse(f"type {self._typed_word} to confirm", "typed")
             return
         self.dismiss(self.form.ask(answers))
 
     def _refuse(self, text: str, field: str) -> None:
-        self.query_one("#error", Static).update(Text(f"! {self.look.plain(text)}", STYLES["critical"]))
+        self._error.update(Text(f"! {self.look.plain(text)}", STYLES["critical"]))
         self.query_one(f"#{field}").focus()
+
+
+def _question(field: Field) -> Choice | Input:
+    if field.options:
+        return Choice(field.options, field.value, id=field.name)
+    return Input(field.value, placeholder=field.hint, id=field.name, compact=True, select_on_focus=False)
 
 
 class AskText(ModalScreen[str | None]):
