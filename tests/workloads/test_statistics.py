@@ -3,13 +3,16 @@
 Reads the recorded traces of ``../shared/traces``; skips where they are absent, but for the general agent's gaps.
 """
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from prorsa.cluster.profile import Profile
+from prorsa.cluster.workloads.fitted import Fitted, load_fitted
 from prorsa.cluster.workloads.generators import generate
 from prorsa.cluster.workloads.sessions import load_sessions
 from prorsa.cluster.workloads.workload import Workload
@@ -116,3 +119,11 @@ def test_general_gaps_are_lognormal_as_stated(profile: Profile) -> None:
     logs = np.log(gaps)
     skew = np.mean(((logs - logs.mean()) / logs.std()) ** 3)
     assert abs(skew) < 0.25
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_fit_repeats(traces: Path, name: str) -> None:
+    """What the package carries is what the script makes of the traces."""
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "fit_workloads.py"))
+    again = msgspec.json.decode(msgspec.json.encode(script[f"fit_{name}"](traces)), type=Fitted)
+    assert again == load_fitted(name)
