@@ -34,6 +34,7 @@ class Columns:
         uncached_tokens: of the current request by the router's prefix index, or an estimate; NaN before it is ready.
         computed_tokens: of those, chunks already computed.
         ready_s: when the current request became ready.
+        answered_s: end of the answer before that request; NaN for first turns or where unknown.
         output_tokens: of the current turn so far, as last heard at ``output_at_s``.
         admitted: bool, whether decode holds KV for the current request.
         retried: bool, whether the current request has been prefilled before and must be again.
@@ -50,6 +51,7 @@ class Columns:
         self.uncached_tokens = _floats(capacity)
         self.computed_tokens = _floats(capacity)
         self.ready_s = _floats(capacity)
+        self.answered_s = _floats(capacity)
         self.output_tokens = _floats(capacity)
         self.output_at_s = _floats(capacity)
         self.admitted = np.zeros(capacity, np.bool_)
@@ -98,6 +100,7 @@ _FLOATS: Final = (
     "uncached_tokens",
     "computed_tokens",
     "ready_s",
+    "answered_s",
     "output_tokens",
     "output_at_s",
 )

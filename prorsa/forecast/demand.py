@@ -39,8 +39,6 @@ class PrefillDemand:
 
     def __init__(self, steps: Steps, learner: Learner, rows: Rows, outlook: Outlook) -> None:
         self._steps, self._learner, self._rows, self._outlook = steps, learner, rows, outlook
-        self._lost = learner.evicted.means()
-        self._lost_share = float(learner.evicted_share.means()[0])
         self._first_share = float(learner.first_share.means()[0])
         self._first_mean = float(learner.first_prompts.means[0]) * self._first_share
         self._counts = np.zeros((len(steps.at), SIZE_GRID.bins))
@@ -71,34 +69,33 @@ class PrefillDemand:
         return tokens
 
     def _add_tools(self, arrives: Array) -> Array:
+        """What a tool brings is new; of the context before it, what was evicted must be computed again."""
         tokens = np.zeros(len(self._steps.at))
-        rows, hits = self._rows, self._learner.hits
+        rows, hits, wait_s = self._rows, self._learner.hits, self._outlook.queue.new_wait_s
         for h, at in enumerate(self._steps.at):
-            chance = arrives[:, h]
-            gap = gap_classes(rows, float(self._steps.edges_s[at]))
-            lost = np.where(rows.flushed, 1.0, self._lost[gap])
-            key = np.maximum(rows.key - Wait.UNKNOWN_TOOL, 0) * GAPS + gap
-            found = binned(key, chance * (1.0 - lost), len(hits.means))
-            gone = np.where(rows.flushed, 1.0, self._lost_share) * rows.prompt_tokens
+            chance, horizon_s = arrives[:, h], float(self._steps.edges_s[at])
+            gone = self._learner.evicted.by(rows.idle_s + horizon_s / 2 + wait_s)
+            gone = np.where(rows.flushed, 1.0, gone)
+            key = np.maximum(rows.key - Wait.UNKNOWN_TOOL, 0) * GAPS + gap_classes(rows, horizon_s)
+            found = binned(key, chance * (1.0 - gone), len(hits.means))
+            again = rows.prompt_tokens + hits.means[key]
             self._counts[h] += found @ hits.shares
-            self._spread_sizes((chance * lost)[:, None], gone, slice(h, h + 1))
-            tokens[h] = found @ hits.means + (chance * lost) @ gone
+            self._spread_sizes((chance * gone)[:, None], again, slice(h, h + 1))
+            tokens[h] = found @ hits.means + (chance * gone) @ again
         return tokens
 
     def _add_second(self) -> None:
         """Requests that come back later: a typical tool and a typical context of those that live."""
+        bin_at, second = self._steps.bin_at, self._outlook.second
         shares, mean = self._learner.typical_hits()
-        lost = self._learner.typical_eviction()
         context, contexts = self._contexts()
-        count = np.cumsum(self._outlook.second)
-        after_flush = np.cumsum(
-            np.where(np.arange(self._steps.bins) >= self._outlook.flush_from, self._outlook.second, 0.0)
-        )
-        found = ((1.0 - lost) * (count - after_flush))[self._steps.bin_at]
-        gone = (lost * self._lost_share * (count - after_flush) + after_flush)[self._steps.bin_at]
-        self._counts += found[:, None] * shares + gone[:, None] * contexts
-        self.by_source["second"] = found * mean + gone * context
-        self.mean_new_tokens = (1.0 - lost) * mean + lost * self._lost_share * context
+        gone = self._learner.typical_eviction(self._outlook.queue.new_wait_s)
+        flushed = np.where(np.arange(self._steps.bins) >= self._outlook.flush_from, 1.0, gone)
+        again = np.cumsum(second * flushed)[bin_at]
+        found = np.cumsum(second)[bin_at] - again
+        self._counts += found[:, None] * shares + again[:, None] * contexts
+        self.by_source["second"] = found * mean + again * (context + mean)
+        self.mean_new_tokens = mean + gone * context
         self.mean_context_tokens = context
 
     def _add_sampler(self) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.models import EndModel, Frequencies, HazardModel, Prior, Ratio, Share, SizeModel
+from prorsa.forecast.models import EndModel, EvictionModel, Frequencies, HazardModel, Prior, Ratio, Share, SizeModel
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scoring import ScoreKeeper
 from prorsa.forecast.waits import Wait, WaitKeys
@@ -27,8 +27,8 @@ _PRIORS: Final[dict[Wait, Prior]] = {
     Wait.HINTED: Prior(median=1.0, shape=6.0),
     Wait.UNKNOWN_TOOL: Prior(median=5.0),
 }
-_LOST_FROM: Final = 0.5
-"""A prompt that finds less than this share of what was there before in the cache counts as lost from it."""
+_FOUND_BELOW: Final = 0.1
+"""A prompt that misses less than this share of its previous one in the cache has found its context."""
 
 
 class Learner:
@@ -37,8 +37,7 @@ class Learner:
     Attributes:
         waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens) last.
         hits: uncached tokens of prompts that find their context cached, by (tool, gap class).
-        evicted: share of returning prompts whose context is gone from the cache, by gap class.
-        evicted_share: of such a prompt, the share that is uncached.
+        evicted: the share of its context that a returning prompt no longer finds cached.
         next_gap: how often which (tool, gap class) follows an answer.
         ends: whether a trajectory ends with a turn.
         first_share: the uncached share of first prompts.
@@ -47,14 +46,14 @@ class Learner:
         prefill_latency_s: from admission to the end of prefill.
         wait_s: from ready to admission.
         replaced: dispatches an ended trajectory.
+        new_wait_s: how long a request that arrives now will wait, as of the last tick.
     """
 
     def __init__(self, keys: WaitKeys, scores: ScoreKeeper) -> None:
         self.keys = keys
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
         self.hits = SizeModel(prior_tokens=1000.0)
-        self.evicted = Share(prior=0.02, keys=GAPS)
-        self.evicted_share = Share(prior=1.0, keys=1)
+        self.evicted = EvictionModel()
         self.first_share = Share(prior=1.0, keys=1)
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0)
         self.next_gap = Frequencies()
@@ -64,6 +63,7 @@ class Learner:
         self.wait_s = Ratio(prior=0.0, time_constant_s=20.0)
         self.replaced = Ratio(prior=1.0, time_constant_s=300.0)
         self.has_rewards = False
+        self.new_wait_s = 0.0
         self.ready_tokens = 0.0
         self.admitted_tokens = 0.0
         self.admitted_uncached = 0.0
@@ -138,12 +138,11 @@ class Learner:
         if before is None or request.flushed:
             return
         grown = max(request.prompt_tokens - before, 0)
-        lost = uncached - grown > _LOST_FROM * before
+        gone = min(max(uncached - grown, 0) / max(before, 1), 1.0)
         gap = gap_class(request.gap_s)
-        self.evicted.add(gap, float(lost))
-        if lost:
-            self.evicted_share.add(0, uncached / max(request.prompt_tokens, 1))
-        else:
+        if request.answered_s is not None and request.prefilled_s is not None:
+            self.evicted.add(request.prefilled_s - request.answered_s, gone)
+        if gone < _FOUND_BELOW:
             self.hits.add(hit_key(request.wait_key, gap), uncached)
 
     # --- a tick -----------------------------------------------------------------------------------------------------
@@ -163,6 +162,7 @@ class Learner:
         self.waits.refresh(len(self.keys), ongoing_key, ongoing_x)
         self.hits.refresh(hit_key(len(self.keys) - 1, GAPS - 1) + 1)
         self.first_prompts.refresh(1)
+        self.evicted.refresh()
         self._mean_output = self.waits.mean(Wait.OUTPUT)
 
     def next_tools(self) -> tuple[list[int], Array]:
@@ -180,11 +180,19 @@ class Learner:
             return self.hits.shares[0], float(self.hits.means[0])
         return shares @ self.hits.shares[keys], float(shares @ self.hits.means[keys])
 
-    def typical_eviction(self) -> float:
-        """Chance that a returning prompt finds its context gone, over gaps as they come."""
+    def typical_eviction(self, wait_s: float) -> float:
+        """Share of its context that a returning prompt no longer finds, over gaps as they come, after ``wait_s``."""
         keys, shares = self.next_gap.frequencies()
-        lost = self.evicted.means()
-        return float(shares @ lost[np.array(keys) % GAPS]) if keys else float(lost[0])
+        if not keys:
+            return float(self.evicted.by(np.array([wait_s]))[0])
+        return float(shares @ self.evicted.by(_TYPICAL_GAP_S[np.array(keys) % GAPS] + wait_s))
+
+    def _evicted_in_wait(self, request: Request) -> float:
+        if request.answered_s is None or request.admitted_s is not None:
+            return 0.0
+        idle = np.array([request.ready_s - request.answered_s])
+        gone = float(self.evicted.between(idle, idle + self.new_wait_s)[0])
+        return gone * (request.prompt_tokens - (request.index_tokens or 0))
 
     @property
     def mean_output_tokens(self) -> float:
@@ -192,16 +200,20 @@ class Learner:
         return self._mean_output
 
     def expected_uncached(self, request: Request) -> float:
-        """Uncached tokens of a request: by the router's index, else the whole prompt of a first turn, else a typical
-        turn.
+        """Uncached tokens of a request: by the router's index and what may be evicted before its prefill; without an
+        index the whole prompt of a first turn, else a typical turn.
         """
         if request.uncached_tokens is not None:
             return float(request.uncached_tokens)
         if request.index_tokens is not None:
-            return float(request.index_tokens)
+            return request.index_tokens + self._evicted_in_wait(request)
         if request.turn == 0 or len(self.hits.means) == 0:
             return float(request.prompt_tokens)
         return float(min(self.hits.means[0], request.prompt_tokens))
+
+
+_TYPICAL_GAP_S: Final = np.array([2.0, 10.0, 35.0, 90.0])
+"""A gap of each class."""
 
 
 def gap_class(gap_s: float | None) -> int:

@@ -280,6 +280,52 @@ class Share:
         return means
 
 
+class EvictionModel:
+    """The share of a context that has gone from the caches when it is used again, by how long it lay idle.
+
+    Caches drop what was used longest ago, so the share only rises with the idle time. Its classes are octaves; each is
+    shrunk towards the one before it, so that a longer wait than any seen counts as the longest seen.
+
+    Args:
+        half_life: observations of a class after which one counts half; short, since pressure on the caches moves.
+    """
+
+    _GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
+    _STRENGTH: Final = 3.0
+
+    def __init__(self, prior: float = 0.02, *, half_life: float = 60.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._prior = prior
+        self._seen = [0.0] * self._GRID.bins
+        self._gone = [0.0] * self._GRID.bins
+        edges = self._GRID.edges
+        self._centres = (edges[:-1] + edges[1:]) / 2
+        self._share = np.full(self._GRID.bins, prior)
+
+    def add(self, idle_s: float, gone: float) -> None:
+        """Of a context that lay idle for ``idle_s``, the share ``gone`` was no longer cached."""
+        at = self._GRID.index(idle_s)
+        self._seen[at] = self._seen[at] * self._keep + 1.0
+        self._gone[at] = self._gone[at] * self._keep + gone
+
+    def refresh(self) -> None:
+        """Take in what was added."""
+        share = self._prior
+        for at, (seen, gone) in enumerate(zip(self._seen, self._gone, strict=True)):
+            share = max(share, (gone + self._STRENGTH * share) / (seen + self._STRENGTH))
+            self._share[at] = share
+
+    def by(self, idle_s: Array) -> Array:
+        """Share that has gone after ``idle_s``."""
+        share: Array = np.interp(idle_s, self._centres, self._share)
+        return share
+
+    def between(self, idle_s: Array, later_s: Array) -> Array:
+        """Share of what is there after ``idle_s`` that has gone by ``later_s``."""
+        now = self.by(idle_s)
+        return np.maximum(self.by(later_s) - now, 0.0) / np.maximum(1.0 - now, 1e-6)
+
+
 class Frequencies:
     """How often each of a few keys comes: forgetting counts."""
 

@@ -52,8 +52,12 @@ class RunPlan:
 
     @property
     def left_to_dispatch(self) -> float:
-        """Trajectories that may still be dispatched; infinite where the sampler has not said."""
-        return float("inf") if self._queued is None else float(self._queued)
+        """Trajectories that may still be dispatched, in this step if there are steps; infinite where nothing tells."""
+        left = float("inf") if self._queued is None else float(self._queued)
+        if self.mode == "sync":
+            step = self._batch or self._last_step_dispatched
+            left = min(left, max(step - self._step_dispatched, 0))
+        return left
 
     def updating(self, t_s: float) -> bool:
         """Whether the workers are in a weight update."""
@@ -71,7 +75,7 @@ class RunPlan:
         """Trajectories that the sampler may dispatch at once: room under its limit, while something is queued."""
         if self.anchor is not None or self._queued is None or self._in_flight is None or self._limit is None:
             return 0.0
-        return float(max(min(self._queued, self._limit - self._in_flight), 0))
+        return max(min(self.left_to_dispatch, self._limit - self._in_flight), 0.0)
 
     def next_burst(self) -> float:
         """Trajectories that the next step will dispatch at its beginning; 0 where nothing tells."""

@@ -115,7 +115,8 @@ class Predictor:
         rows = gather(columns, t_s, learner.decode_rate.value, first)
         in_wait = rows.waiting | rows.decoding | (rows.state == State.REWARD)
         learner.refresh(rows.key[in_wait], rows.x[in_wait])
-        queue = make_queue(columns, learner.typical_hits()[1], self._service.tokens_per_s)
+        queue = make_queue(columns, t_s, learner.typical_hits()[1], self._service.tokens_per_s, learner.evicted)
+        learner.new_wait_s = queue.new_wait_s
         held = np.isin(rows.state, _IN_DECODE) & columns.admitted[rows.slot]
         resident = float((rows.prompt_tokens + rows.output_tokens)[held].sum())
         return queue, rows, resident

@@ -31,7 +31,7 @@ class Request:
         previous_prompt_tokens: of the turn before; None for first turns or where unknown.
         index_tokens: uncached tokens by the router's prefix index; None where unknown.
         wait_key: the wait (a tool) that came before it; -1 where unknown.
-        gap_s: from the previous answer to this request; None where unknown.
+        answered_s: end of the previous answer; None for first turns or where unknown.
         flushed: whether every cache was dropped since the trajectory's last prefill.
         attempt: the attempt under way.
         ready_s: when it became ready.
@@ -40,7 +40,8 @@ class Request:
         prefilled_s: end of its first prefill; None before.
         uncached_tokens: what that prefill had to compute by the true ``cached_tokens``; None before or if unknown.
         output_tokens: of the whole answer; None before it has ended.
-        ready_bin, admitted_bin, prefilled_bin: bins of the score keeper; -1 where it has none.
+        ready_bin, admitted_bin: bins of the score keeper; -1 before.
+        owes_prefill, owes_answer: whether the score keeper still waits for its uncached tokens, or its answer.
     """
 
     request_id: str | None
@@ -50,7 +51,7 @@ class Request:
     previous_prompt_tokens: int | None
     index_tokens: int | None
     wait_key: int
-    gap_s: float | None
+    answered_s: float | None
     flushed: bool
     ready_s: float
     attempt: int = 0
@@ -61,7 +62,8 @@ class Request:
     output_tokens: int | None = None
     ready_bin: int = -1
     admitted_bin: int = -1
-    prefilled_bin: int = -1
+    owes_prefill: bool = False
+    owes_answer: bool = False
     _seen: int = 0
 
     def is_repeat(self, attempt: int, event: Seen) -> bool:
@@ -75,6 +77,11 @@ class Request:
     def has_seen(self, attempt: int, event: Seen) -> bool:
         """Whether ``event`` of ``attempt`` has been seen."""
         return bool(self._seen >> (attempt * len(Seen) + event) & 1)
+
+    @property
+    def gap_s(self) -> float | None:
+        """From the previous answer to this request; None where unknown."""
+        return None if self.answered_s is None else max(self.ready_s - self.answered_s, 0.0)
 
     @property
     def settled(self) -> bool:

@@ -99,8 +99,32 @@ class _Bins:
             self.first_total += 1
 
 
+class _Running:
+    """A running sum over bins whose changes come in any order, asked for bins in ascending order."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, tuple[float, int]] = {}
+        self._next = 0
+        self._amount = 0.0
+        self._voids = 0
+
+    def add(self, bin_index: int, amount: float, voids: int = 0) -> None:
+        """The sum changes from this bin on."""
+        had = self._changes.get(bin_index, (0.0, 0))
+        self._changes[bin_index] = (had[0] + amount, had[1] + voids)
+
+    def upto(self, bin_index: int) -> tuple[float, int]:
+        """Amount and voids at a bin, when nothing more will be added at or before it."""
+        while self._next <= bin_index:
+            amount, voids = self._changes.pop(self._next, (0.0, 0))
+            self._amount += amount
+            self._voids += voids
+            self._next += 1
+        return self._amount, self._voids
+
+
 class ScoreKeeper:
-    """Settles the forecasts of one run, O(1) amortised an event and a tick.
+    """Settles the forecasts of one run, O(1) amortised an event and a tick. Ticks are equally spaced.
 
     Args:
         horizons_s: the horizons that are scored.
@@ -120,15 +144,16 @@ class ScoreKeeper:
         self._next = dict.fromkeys(self.unsettled, 0)
         self._computed: deque[float] = deque()
         self._levels: deque[float] = deque()
-        self._backlog_change: dict[int, tuple[float, int]] = {}
-        self._backlog: dict[int, tuple[float, int]] = {}
-        self._backlog_now = (0.0, 0)
+        self._spacing_s = 1.0
+        self._backlog = {h: _Running() for h in horizons_s}
+        self._waited = {h: _Running() for h in horizons_s}
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
     def ready(self, t_s: float, request: Request) -> None:
         """A request became ready: its first prefill is demand of this bin."""
         request.ready_bin = self._ready.expect(self._bin(t_s))
+        request.owes_prefill = True
 
     def prefilled(self, t_s: float, request: Request) -> None:
         """Its first prefill has ended and ``uncached_tokens`` is known."""
@@ -137,34 +162,41 @@ class ScoreKeeper:
     def admitted(self, t_s: float, request: Request) -> None:
         """Decode has admitted it for the first time."""
         request.admitted_bin = self._admitted.expect(self._bin(t_s))
+        request.owes_answer = True
 
     def answered(self, request: Request) -> None:
         """Its answer is complete."""
-        if request.admitted_bin >= 0 and request.output_tokens is not None:
-            self._admitted.book(request.admitted_bin, float(request.kv_tokens + request.output_tokens))
-            request.admitted_bin = -1
+        if request.owes_answer and request.output_tokens is not None:
+            self._book_admission(request, float(request.kv_tokens + request.output_tokens))
 
     def lost(self, t_s: float, request: Request) -> None:
         """It left; what is still expected of it never comes."""
         self._book_prefill(request.prefilled_s or t_s, request, None)
-        if request.admitted_bin >= 0:
-            self._admitted.book(request.admitted_bin, None)
-            request.admitted_bin = -1
+        if request.owes_answer:
+            self._book_admission(request, None)
+
+    def _book_admission(self, request: Request, tokens: float | None) -> None:
+        request.owes_answer = False
+        self._admitted.book(request.admitted_bin, tokens)
+        begin, end = request.ready_bin, request.admitted_bin
+        if begin < 0 or end <= begin or tokens is None:
+            return
+        for horizon_s, waited in self._waited.items():
+            # Forecasts from before it was admitted, and late enough to reach that, knew that it waits.
+            waited.add(max(begin, end - round(horizon_s / self._spacing_s)), tokens)
+            waited.add(end, -tokens)
 
     def _book_prefill(self, t_s: float, request: Request, tokens: float | None) -> None:
         begin, end = request.ready_bin, self._bin(t_s)
-        if begin < 0:
+        if not request.owes_prefill:
             return
+        request.owes_prefill = False
         self._ready.book(begin, tokens)
-        request.ready_bin = -1
         if end > begin:
             amount, void = (0.0, 1) if tokens is None else (float(tokens), 0)
-            self._change_backlog(begin, amount, void)
-            self._change_backlog(end, -amount, -void)
-
-    def _change_backlog(self, bin_index: int, amount: float, void: int) -> None:
-        had = self._backlog_change.get(bin_index, (0.0, 0))
-        self._backlog_change[bin_index] = (had[0] + amount, had[1] + void)
+            for backlog in self._backlog.values():
+                backlog.add(begin, amount, void)
+                backlog.add(end, -amount, -void)
 
     def _bin(self, t_s: float) -> int:
         """The bin of a time; most events belong to the one that is open."""
@@ -184,13 +216,13 @@ class ScoreKeeper:
             resident_kv_tokens: KV that decode holds now.
         """
         self._tick += 1
+        if self._ticks_ns and t_ns > self._ticks_ns[-1]:
+            self._spacing_s = (t_ns - self._ticks_ns[-1]) / NS_PER_S
         self._ticks_ns.append(t_ns)
         self._computed.append(computed_tokens)
         self._levels.append(resident_kv_tokens)
-        settled_before = self._ready.final
         self._ready.advance(self._tick - GRACE_BINS)
         self._admitted.advance(self._tick - GRACE_BINS)
-        self._settle_backlog(settled_before)
         settled = [row for key in self._next for row in self._settle(key)]
         self._trim()
         return tuple(settled)
@@ -204,13 +236,6 @@ class ScoreKeeper:
         for key, following in self._next.items():
             self.unsettled[key] += max(self._first_tick + len(self._made) - following, 0)
             self._next[key] = self._first_tick + len(self._made)
-
-    def _settle_backlog(self, settled_before: int) -> None:
-        for bin_index in range(settled_before + 1, self._ready.final + 1):
-            change = self._backlog_change.pop(bin_index, (0.0, 0))
-            self._backlog_now = (self._backlog_now[0] + change[0], self._backlog_now[1] + change[1])
-            if bin_index >= self._first_tick:
-                self._backlog[bin_index] = self._backlog_now
 
     def _settle(self, key: tuple[str, float]) -> Iterable[Settled]:
         target, horizon_s = key
@@ -240,7 +265,7 @@ class ScoreKeeper:
     def _compare(self, key: tuple[str, float], tick: int, last: int) -> Settled | None:
         target, horizon_s = key
         at = tick - self._first_tick
-        actual, arrivals, voids = self._actual(target, tick, last)
+        actual, arrivals, voids = self._actual(key, tick, last)
         made = self._made[at].get(key)
         if made is None or voids:
             return None
@@ -258,16 +283,18 @@ class ScoreKeeper:
             baselines=made.baselines,
         )
 
-    def _actual(self, target: str, tick: int, last: int) -> tuple[float, float, int]:
+    def _actual(self, key: tuple[str, float], tick: int, last: int) -> tuple[float, float, int]:
+        """Tokens demanded in a window, those of them of requests that were not ready at its tick, and voids."""
+        target, horizon_s = key
         at = tick - self._first_tick
         if target == "kv_need":
             peak = max(self._levels[i] for i in range(at + 1, last - self._first_tick + 1))
             return peak, peak, 0
         if target == "decode_admission":
             amount, voids = self._admitted.window(tick, last)
-            return amount, amount, voids
+            return amount, amount - self._waited[horizon_s].upto(tick)[0], voids
         arrivals, voids = self._ready.window(tick, last)
-        backlog, void_backlog = self._backlog[tick]
+        backlog, void_backlog = self._backlog[horizon_s].upto(tick)
         return max(backlog - self._computed[at], 0.0) + arrivals, arrivals, voids + void_backlog
 
     def _trim(self) -> None:
@@ -279,7 +306,6 @@ class ScoreKeeper:
                     self._next[key] += 1
             for queue in (self._made, self._ticks_ns, self._computed, self._levels):
                 queue.popleft()
-            self._backlog.pop(self._first_tick, None)
             self._first_tick += 1
         self._ready.trim(self._first_tick - 1)
         self._admitted.trim(self._first_tick - 1)

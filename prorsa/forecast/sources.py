@@ -31,6 +31,7 @@ _DOUBLINGS: Final = 4
 class Rows:
     """The live trajectories at a tick, as gathered from their slots: arrays of one length.
 
+    ``idle_s`` is the time since the last answer (0 where there was none).
     ``key``, ``x`` and ``speed`` say how far each is in its wait: ``x`` now, ``x + speed * t`` in ``t`` seconds.
     """
 
@@ -43,6 +44,7 @@ class Rows:
     prompt_tokens: Array
     output_tokens: Array
     flushed: NDArray[np.bool_]
+    idle_s: Array
 
     @property
     def waiting(self) -> NDArray[np.bool_]:
@@ -78,6 +80,7 @@ def gather(columns: Columns, t_s: float, decode_rate: float, mean_prompt_tokens:
         prompt_tokens=np.where(np.isnan(prompt), mean_prompt_tokens, prompt),
         output_tokens=output,
         flushed=columns.flushed[slot],
+        idle_s=np.nan_to_num(t_s - columns.answered_s[slot]),
     )
 
 

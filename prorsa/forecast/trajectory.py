@@ -306,6 +306,7 @@ class TrajectoryTable:
             self._progress(slot, event.output_tokens, t_s)
             if self.columns.state[slot] in _BEFORE_ANSWER:
                 self._enter(slot, State.TOOL)
+                self.columns.answered_s[slot] = t_s
                 tool = self._keys.tool(event.tool_calls[0]) if event.tool_calls else Wait.UNKNOWN_TOOL
                 self._wait(slot, tool, t_s, None)
         self._sink.answered(request)
@@ -446,12 +447,13 @@ class TrajectoryTable:
         columns = self.columns
         state = State(int(columns.state[slot]))
         before = self._current.get(slot)
-        key, since_s = int(columns.key[slot]), float(columns.since_s[slot])
+        key, answered_s = int(columns.key[slot]), float(columns.answered_s[slot])
         waited = state in (State.DISPATCHED, State.SANDBOX, State.TOOL)
         if waited:
             self._close_wait(slot, t_s)
         if state in _BEFORE_ANSWER:
             self.repaired["answer_inferred"] += 1
+            answered_s = np.nan
         if columns.turn[slot] >= 0:
             self._sink.turn_over(int(columns.turn[slot]), ended=False)
         request = Request(
@@ -462,7 +464,7 @@ class TrajectoryTable:
             previous_prompt_tokens=before.prompt_tokens if before is not None else None,
             index_tokens=index_tokens,
             wait_key=key if state == State.TOOL else -1,
-            gap_s=max(t_s - since_s, 0.0) if waited and since_s == since_s else None,
+            answered_s=answered_s if answered_s == answered_s else None,
             flushed=bool(columns.flushed[slot]),
             ready_s=t_s,
         )
@@ -523,8 +525,7 @@ class TrajectoryTable:
     def _learn_index(self, request: Request, new_tokens: int | None) -> None:
         if new_tokens is None:
             return
-        if request.index_tokens is None:
-            request.index_tokens = new_tokens
+        request.index_tokens = new_tokens
         if self._is_current(request):
             self.columns.uncached_tokens[request.slot] = new_tokens
 

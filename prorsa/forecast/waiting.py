@@ -1,12 +1,13 @@
 """The queue before prefill: what waits, and how fast it is served."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.models import Ratio
+from prorsa.forecast.models import EvictionModel, Ratio
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,7 @@ class Queue:
         retried: whether each has been prefilled before.
         ahead_tokens: tokens that are admitted before each of those not yet admitted.
         tokens_per_s: service rate.
+        saturated: whether the first of those not yet admitted has waited for longer than a moment.
     """
 
     slot: NDArray[np.intp]
@@ -59,6 +61,7 @@ class Queue:
     retried: NDArray[np.bool_]
     ahead_tokens: Array
     tokens_per_s: float
+    saturated: bool
 
     @property
     def backlog_tokens(self) -> float:
@@ -81,11 +84,15 @@ class Queue:
         return float(self.tokens[~self.admitted].sum()) / self.tokens_per_s
 
     def admitted_by(self, horizon_s: float) -> Array:
-        """Probability that each is admitted within ``horizon_s``: 0 for those that are, even odds where it is due."""
-        due_s = self.ahead_tokens / self.tokens_per_s
-        spread_s = 1.0 + 0.5 * horizon_s
-        chance = np.clip((horizon_s - due_s) / spread_s + 0.5, 0.0, 1.0)
-        return np.where(self.admitted, 0.0, np.where(due_s <= 0.0, 1.0, chance))
+        """Probability that each is admitted within ``horizon_s``; 0 for those that are.
+
+        While requests wait, service is at a random point between two of them: the one that is next is admitted with
+        the chance that its turn comes, which makes the expected number that of the service rate.
+        """
+        served = horizon_s * self.tokens_per_s - self.ahead_tokens
+        size = self.tokens if self.saturated else np.zeros(len(self.tokens))
+        chance = np.clip(served / np.maximum(size, 1.0), 0.0, 1.0)
+        return np.where(self.admitted, 0.0, chance)
 
     def prefilled_bins(self, latency_s: float, bins: int) -> NDArray[np.intp]:
         """The second in which each one's prefill ends; ``bins`` for later."""
@@ -93,21 +100,48 @@ class Queue:
         return np.minimum(due_s, bins).astype(np.intp)
 
 
-def make_queue(columns: Columns, typical_tokens: float, tokens_per_s: float) -> Queue:
-    """The queue as it stands; a request without an index estimate counts ``typical_tokens``, at most its prompt."""
+def make_queue(
+    columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, evicted: EvictionModel
+) -> Queue:
+    """The queue as it stands.
+
+    The router's index tells what was cached when a request became ready; what waits long may find less. A request
+    without an index estimate counts ``typical_tokens``, at most its prompt.
+    """
     waits = np.flatnonzero((columns.state == State.READY) | (columns.state == State.PREFILL))
     slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
-    tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
     admitted = columns.admitted[slot]
-    unadmitted = np.where(admitted, 0.0, tokens)
+    rest = prompt - uncached
+    idle_s = columns.ready_s[slot] - columns.answered_s[slot]
+    waited_s = t_s - columns.ready_s[slot]
+    tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
+    for _ in range(_PASSES):
+        due_s = _ahead(tokens, admitted) / tokens_per_s
+        gone = np.nan_to_num(evicted.between(idle_s, idle_s + waited_s + due_s))
+        gone[columns.flushed[slot]] = 1.0
+        expected = np.where(admitted, uncached, uncached + gone * rest)
+        tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
     return Queue(
         slot=slot,
         tokens=tokens,
         prompt_tokens=prompt,
         admitted=admitted,
         retried=columns.retried[slot],
-        ahead_tokens=np.cumsum(unadmitted) - unadmitted,
+        ahead_tokens=_ahead(tokens, admitted),
         tokens_per_s=tokens_per_s,
+        saturated=bool((waited_s[~admitted] > _MOMENT_S).any()),
     )
+
+
+_MOMENT_S: Final = 1.0
+
+
+_PASSES: Final = 2
+"""What is evicted makes the queue longer, and the longer queue evicts more; twice is enough for both to settle."""
+
+
+def _ahead(tokens: Array, admitted: NDArray[np.bool_]) -> Array:
+    unadmitted = np.where(admitted, 0.0, tokens)
+    return np.cumsum(unadmitted) - unadmitted
