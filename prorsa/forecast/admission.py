@@ -14,6 +14,7 @@ from prorsa.forecast.waits import Wait
 
 Array = NDArray[np.float64]
 
+_RATE_ERROR: Final = 0.15
 _Z: Final = np.array([-1.2816, 0.0, 1.2816])
 
 
@@ -91,7 +92,11 @@ class AdmissionDemand:
     def _total(self, size: Array) -> Sums:
         """Queue and arrivals; the queue's own uncertainty widens the spread."""
         chance = self._admitted_by
-        variance = (chance * (1.0 - chance)) @ (size * size)
+        # One request more or less, and a service rate that is known to about a seventh.
+        mean_size = float(size.mean()) if len(size) else 0.0
+        variance = (chance * (1.0 - chance)) @ (size * size) + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (
+            self.queue > 0
+        )
         quantiles = self.arrivals.quantiles
         low, middle, high = quantiles.T
         down = np.sqrt((middle - low) ** 2 + _Z[2] ** 2 * variance)
@@ -109,7 +114,7 @@ class AdmissionDemand:
         new_ends = np.convolve(starts, fresh)[: steps.bins]
         old_ends = outlook.finishes.sum(axis=0)
         decoding = float(rows.decoding.sum()) + np.cumsum(starts - new_ends - old_ends)
-        context = prefill.mean_context_tokens + self._output
+        context = prefill.mean_context_tokens + prefill.mean_new_tokens + self._output
         released = outlook.finishes.T @ (rows.prompt_tokens + rows.output_tokens) + old_ends * rate * steps.ends_s
         moving = steps.ends_s > outlook.pause_s
         path = resident_kv + np.cumsum(

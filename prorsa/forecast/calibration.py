@@ -1,10 +1,31 @@
 """Online correction of quantiles by how earlier ones turned out."""
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 MAX_LOG_BIAS: Final = 0.7
-MAX_LOG_WIDTH: Final = 1.5
+MAX_LOG_WIDTH: Final = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Quantiles before any correction: a known part, the median of what is still to arrive, widths around the sum."""
+
+    known: float
+    p50_arrivals: float
+    below: float
+    above: float
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """Quantiles of the total, and the median of its arrivals."""
+
+    p10: float
+    p50: float
+    p90: float
+    p50_arrivals: float
 
 
 class Calibrator:
@@ -12,8 +33,9 @@ class Calibrator:
 
     Each settled window moves the logarithm of a factor by a small step along the gradient of the pinball loss: the
     median up if the actual lay above it, down if below; the lower (upper) width out by 0.9 of a step if the actual fell
-    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. Windows overlap, so the
-    step is divided by their length.
+    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. For the median it counts
+    where *today's* factor would have put it: a window may settle minutes after its forecast, and steering by what was
+    said then would swing to and fro. Windows overlap, so the step is divided by their length.
 
     Args:
         horizon_s: length of the windows.
@@ -28,24 +50,23 @@ class Calibrator:
         self._log_low = 0.0
         self._log_high = 0.0
 
-    @property
-    def bias(self) -> float:
-        """Factor for the median of what is still to arrive."""
-        return math.exp(self._log_bias)
+    def correct(self, raw: Raw) -> Corrected:
+        """The quantiles with today's factors; none is below 0."""
+        bias = math.exp(self._log_bias)
+        p50_arrivals = raw.p50_arrivals * bias
+        p50 = raw.known + p50_arrivals
+        low = p50 - raw.below * bias * math.exp(self._log_low)
+        high = p50 + raw.above * bias * math.exp(self._log_high)
+        return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
-    def spread(self, p10: float, p50: float, p90: float) -> tuple[float, float]:
-        """Corrected ``(p10, p90)`` around a median; never below 0."""
-        low = p50 - (p50 - p10) * math.exp(self._log_low)
-        return max(low, 0.0), p50 + (p90 - p50) * math.exp(self._log_high)
-
-    def settle_median(self, *, above: bool) -> None:
-        """What arrived lay above (or below) the median."""
-        self._log_bias = _clip(self._log_bias + (self._step if above else -self._step), MAX_LOG_BIAS)
-
-    def settle_spread(self, actual: float, p10: float, p90: float) -> None:
-        """The total came out as ``actual`` where ``p10`` and ``p90`` were forecast."""
-        self._log_low = _clip(self._log_low + self._width_step * ((actual < p10) - 0.1), MAX_LOG_WIDTH)
-        self._log_high = _clip(self._log_high + self._width_step * ((actual > p90) - 0.1), MAX_LOG_WIDTH)
+    def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
+        """A forecast that was ``raw``, and ``said`` after correction, has come out."""
+        median = raw.p50_arrivals * math.exp(self._log_bias)
+        if actual_arrivals != median:
+            step = math.copysign(self._step, actual_arrivals - median)
+            self._log_bias = _clip(self._log_bias + step, MAX_LOG_BIAS)
+        self._log_low = _clip(self._log_low + self._width_step * ((actual < said.p10) - 0.1), MAX_LOG_WIDTH)
+        self._log_high = _clip(self._log_high + self._width_step * ((actual > said.p90) - 0.1), MAX_LOG_WIDTH)
 
 
 def _clip(value: float, bound: float) -> float:

@@ -52,7 +52,7 @@ class Learner:
     def __init__(self, keys: WaitKeys, scores: ScoreKeeper) -> None:
         self.keys = keys
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
-        self.hits = SizeModel(prior_tokens=1000.0)
+        self.hits = SizeModel(prior_tokens=500.0)
         self.evicted = EvictionModel()
         self.first_share = Share(prior=1.0, keys=1)
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0)

@@ -11,7 +11,7 @@ from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
-from prorsa.forecast.calibration import Calibrator
+from prorsa.forecast.calibration import Calibrator, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.demand import PrefillDemand, Sums
 from prorsa.forecast.frame import Frame, as_seen, with_totals
@@ -38,13 +38,11 @@ class ForecastConfig:
         horizons_s: horizons that are forecast.
         scored_s: those of them whose forecasts are scored.
         stale_s: silence after which a trajectory is given up.
-        calibrate: whether quantiles are corrected by how earlier ones turned out.
     """
 
     horizons_s: tuple[float, ...] = (5.0, 15.0, 30.0, 60.0)
     scored_s: tuple[float, ...] = (5.0, 15.0, 30.0)
     stale_s: float = 3600.0
-    calibrate: bool = True
 
     def __post_init__(self) -> None:
         if not self.horizons_s or not all(1.0 <= h <= 600.0 for h in self.horizons_s):
@@ -96,7 +94,7 @@ class Predictor:
         settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=resident)
         self._settle(settled)
         self._close_tick(elapsed_s, queue, resident)
-        return self._forecast(t_ns, queue, rows, resident, settled)
+        return self._forecast(t_ns, queue, rows, resident, tuple(row for row, _ in settled))
 
     def finish(self) -> None:
         """The run is over: forecasts that still wait to be settled count as unsettled in the scores."""
@@ -129,14 +127,12 @@ class Predictor:
         self._service.close_tick(learner.admitted_uncached, queue.waiting, self._plan.prefill_workers, elapsed_s)
         learner.close_tick(elapsed_s)
 
-    def _settle(self, settled: tuple[Settled, ...]) -> None:
-        for row in settled:
+    def _settle(self, settled: list[tuple[Settled, Made]]) -> None:
+        for row, made in settled:
             self.scores.add(row)
-            if row.actual <= 0:
-                continue
-            calibrator = self._calibrators[row.target, row.horizon_s]
-            calibrator.settle_median(above=row.actual_arrivals > row.p50_arrivals)
-            calibrator.settle_spread(row.actual, row.p10, row.p90)
+            if row.actual > 0:
+                calibrator = self._calibrators[row.target, row.horizon_s]
+                calibrator.settle(made.raw, made.corrected, row.actual, row.actual_arrivals)
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -170,28 +166,18 @@ class Predictor:
     def _total(
         self, target: ForecastTarget, h: int, known: float, arrivals: Sums, total: Sums
     ) -> tuple[Made, list[ForecastRow]]:
-        horizon_s = self.config.horizons_s[h]
-        calibrator = self._calibrators[target, horizon_s]
-        bias = calibrator.bias if self.config.calibrate and target != "kv_need" else 1.0
-        mean = float(arrivals.mean[h])
-        a10, a50, a90 = (float(value) * bias for value in arrivals.quantiles[h])
-        p50 = known + a50
-        raw10, raw50, raw90 = (float(value) for value in total.quantiles[h])
-        low, high = p50 - (raw50 - raw10) * bias, p50 + (raw90 - raw50) * bias
-        p10, p90 = calibrator.spread(low, p50, high) if self.config.calibrate else (max(low, 0.0), high)
+        horizon_s, mean = self.config.horizons_s[h], float(arrivals.mean[h])
+        low, middle, high = (float(value) for value in total.quantiles[h])
+        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle)
+        now = self._calibrators[target, horizon_s].correct(raw)
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
-        rows = [
-            ForecastRow(target=target, horizon_s=horizon_s, source="arrivals", mean=mean, p10=a10, p50=a50, p90=a90),
-            ForecastRow(
-                target=target, horizon_s=horizon_s, source="total", mean=known + mean, p10=p10, p50=p50, p90=p90
-            ),
-        ]
-        if target == "kv_need":
-            del rows[0]
-        rows += [_row(target, horizon_s, name, value) for name, value in baselines.items()]
-        return Made(known + mean, p10, p50, p90, a50, baselines), rows
+        rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
+        rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))
+        if target != "kv_need":
+            rows.append(ForecastRow(target, horizon_s, "arrivals", mean, p50=now.p50_arrivals))
+        return Made(known + mean, now, raw, baselines), rows
 
     def _frame(
         self,

@@ -20,6 +20,7 @@ from typing import Final
 
 from prorsa.clock import NS_PER_S
 from prorsa.events import ForecastTarget, Settled
+from prorsa.forecast.calibration import Corrected, Raw
 from prorsa.forecast.requests import Request
 
 GRACE_BINS: Final = 2
@@ -30,13 +31,11 @@ TARGETS: Final[tuple[ForecastTarget, ...]] = ("prefill", "decode_admission", "kv
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One forecast as it was made; the fields are those of :class:`~prorsa.events.Settled`."""
+    """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``raw`` is what it was before correction."""
 
     mean: float
-    p10: float
-    p50: float
-    p90: float
-    p50_arrivals: float
+    corrected: Corrected
+    raw: Raw
     baselines: dict[str, float]
 
 
@@ -207,8 +206,8 @@ class ScoreKeeper:
 
     # --- ticks ------------------------------------------------------------------------------------------------------
 
-    def tick(self, t_ns: int, *, computed_tokens: float, resident_kv_tokens: float) -> tuple[Settled, ...]:
-        """Close a bin and return the forecasts that are settled by now.
+    def tick(self, t_ns: int, *, computed_tokens: float, resident_kv_tokens: float) -> list[tuple[Settled, Made]]:
+        """Close a bin and return the forecasts that are settled by now, each with how it was made.
 
         Args:
             t_ns: time of the tick.
@@ -223,9 +222,9 @@ class ScoreKeeper:
         self._levels.append(resident_kv_tokens)
         self._ready.advance(self._tick - GRACE_BINS)
         self._admitted.advance(self._tick - GRACE_BINS)
-        settled = [row for key in self._next for row in self._settle(key)]
+        settled = [pair for key in self._next for pair in self._settle(key)]
         self._trim()
-        return tuple(settled)
+        return settled
 
     def made(self, forecasts: Mapping[tuple[str, float], Made]) -> None:
         """The forecasts of the tick just closed, by (target, horizon)."""
@@ -237,18 +236,19 @@ class ScoreKeeper:
             self.unsettled[key] += max(self._first_tick + len(self._made) - following, 0)
             self._next[key] = self._first_tick + len(self._made)
 
-    def _settle(self, key: tuple[str, float]) -> Iterable[Settled]:
+    def _settle(self, key: tuple[str, float]) -> Iterable[tuple[Settled, Made]]:
         target, horizon_s = key
         while (tick := self._next[key]) < self._first_tick + len(self._made):
             last = self._last_bin(tick, horizon_s)
             if last is None or last > self._final(target):
                 return
             self._next[key] += 1
-            row = self._compare(key, tick, last)
-            if row is None:
+            made = self._made[tick - self._first_tick].get(key)
+            row = self._compare(key, tick, last, made) if made is not None else None
+            if made is None or row is None:
                 self.unsettled[key] += 1
             else:
-                yield row
+                yield row, made
 
     def _last_bin(self, tick: int, horizon_s: float) -> int | None:
         """The bin that ends the window of a tick; None if the window has not ended."""
@@ -262,12 +262,11 @@ class ScoreKeeper:
             return self._tick
         return self._ready.final if target == "prefill" else self._admitted.final
 
-    def _compare(self, key: tuple[str, float], tick: int, last: int) -> Settled | None:
+    def _compare(self, key: tuple[str, float], tick: int, last: int, made: Made) -> Settled | None:
         target, horizon_s = key
         at = tick - self._first_tick
         actual, arrivals, voids = self._actual(key, tick, last)
-        made = self._made[at].get(key)
-        if made is None or voids:
+        if voids:
             return None
         return Settled(
             target=target,  # type: ignore[arg-type]
@@ -276,10 +275,10 @@ class ScoreKeeper:
             actual=actual,
             actual_arrivals=arrivals,
             mean=made.mean,
-            p10=made.p10,
-            p50=made.p50,
-            p90=made.p90,
-            p50_arrivals=made.p50_arrivals,
+            p10=made.corrected.p10,
+            p50=made.corrected.p50,
+            p90=made.corrected.p90,
+            p50_arrivals=made.corrected.p50_arrivals,
             baselines=made.baselines,
         )
 

@@ -277,7 +277,8 @@ class TrajectoryTable:
         for rid, tokens in event.prefilled:
             request = self._of_rid(rid)
             if request is not None and self._state(request) in (State.READY, State.PREFILL):
-                columns.computed_tokens[request.slot] = tokens
+                # Never more than there is to compute: some engines count the cached prefix in.
+                columns.computed_tokens[request.slot] = np.fmin(tokens, columns.uncached_tokens[request.slot])
 
     def _progress(self, slot: int, output_tokens: int, t_s: float) -> None:
         columns = self.columns
