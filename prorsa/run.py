@@ -1,6 +1,6 @@
 """What makes a run what it is: scenario, seed, policy and the controller's settings, in one checked plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,7 @@ class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     control: ControlConfig
     sessions: str | None = None
     speed: float = 1.0
+    scored: bool = True
 
     def to_meta(self) -> dict[str, object]:
         """As plain data, for a journal's manifest."""
@@ -53,30 +54,31 @@ def make_plan(
     run_id: str,
     seed: int = 0,
     sessions: Path | None = None,
-    forecast: ForecastKind | None = "lifecycle",
+    forecast: ForecastKind = "lifecycle",
+    scored: bool = True,
     speed: float = 1.0,
     mode: Mode = "auto",
 ) -> RunPlan:
-    """A checked plan.
+    """A checked plan. What is not ``scored`` makes a forecast only if its policy decides by it.
 
     Raises:
-        ConfigError: for an unknown policy, a split that is not the pool's, or a policy that lacks its forecast.
+        ConfigError: for an unknown policy, a split that is not the pool's, or workers that the policy could not flip.
     """
     chosen = make_policy(policy, scenario.workers)
-    if chosen.needs_forecast and forecast is None:
-        raise ConfigError(f"policy {policy} decides by the forecast; leave out --no-forecast, or take a fixed split")
     profile = load_profile(scenario.profile)
     if forecast == "perfect" and speed != 1.0:
         raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")
     if not profile.flippable and chosen.own:
         why = profile.why_not_flippable or "SGLang refuses it"
         raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
-    control = ControlConfig(profile=profile, policy=policy, forecast=forecast, cache=scenario.cache, mode=mode)
+    made = forecast if scored or chosen.needs_forecast else None
+    control = ControlConfig(profile=profile, policy=policy, forecast=made, cache=scenario.cache, mode=mode)
     return RunPlan(
         run_id=run_id,
         scenario=scenario,
         seed=seed,
         control=control,
+        scored=scored,
         sessions=str(sessions) if sessions else None,
         speed=speed,
     )
@@ -97,11 +99,11 @@ def initial_roles(plan: RunPlan) -> list[Role]:
     prefill = plan.scenario.initial_prefill
     if policy.startswith("static:"):
         prefill = int(policy.split(":")[1])
-    return ["prefill"] * prefill + ["decode"] * (workers - prefill)
+    return ["prefill" if index < prefill else "decode" for index in range(workers)]
 
 
 def run_row(
-    plan: RunPlan, measured: dict[str, object], forecast: dict[str, object] | None, wall_s: float
+    plan: RunPlan, measured: dict[str, object], forecast: Mapping[str, object] | None, wall_s: float
 ) -> dict[str, object]:
     """One element of ``runs`` from its parts."""
     profile = plan.control.profile
@@ -115,6 +117,6 @@ def run_row(
         "concurrency": plan.scenario.concurrency,
         "cache": plan.scenario.cache,
         **measured,
-        "forecast": forecast,
+        "forecast": forecast if plan.scored else None,
         "wall_s": round(wall_s, 3),
     }

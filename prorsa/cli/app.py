@@ -140,7 +140,7 @@ def simulate(
     forecast
         What an adaptive policy sees: the lifecycle forecast, the EWMA baseline, or perfect knowledge.
     no_forecast
-        Make and score no forecast: faster, for policies that need none.
+        Score no forecast, and make none for policies that need none: faster.
     seed
         Seeds of the workload; several give a run each (default 0).
     record
@@ -158,7 +158,8 @@ def simulate(
             workers=workers,
             concurrency=concurrency,
             cache=cache,
-            forecast=None if no_forecast else forecast,
+            forecast=forecast,
+            scored=not no_forecast,
             record=record,
             as_json=as_json,
         )

@@ -34,7 +34,8 @@ class SimulateOptions:
     workers: int | None
     concurrency: int | None
     cache: Literal["cold", "retained", "l3"] | None
-    forecast: ForecastKind | None
+    forecast: ForecastKind
+    scored: bool
     record: Path | None
     as_json: bool
 
@@ -50,6 +51,7 @@ class SimulateOptions:
                 seed=seed,
                 sessions=self.sessions,
                 forecast=self.forecast,
+                scored=self.scored,
             )
             for name, seed, policy in itertools.product(self.scenarios, self.seeds, self.policies)
         ]

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 UNKNOWN = "\N{EN DASH}"
+WIDE = 10_000
 
 
 def print_json(value: object) -> None:
@@ -30,13 +31,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     for row in rows:
         table.add_row(*row)
     console = Console()
-    # Piped output is not cut to some width that nobody looks at.
-    console.print(table, width=None if console.is_terminal else max(console.width, table_width(table)))
-
-
-def table_width(table: Table) -> int:
-    """Columns that a table takes when nothing is cut."""
-    return Console(width=10_000).measure(table).maximum
+    if not console.is_terminal:
+        # Piped output is not cut to some width that nobody looks at.
+        console = Console(width=Console(width=WIDE).measure(table).maximum)
+    console.print(table)
 
 
 def number(value: object, form: str = ",.0f") -> str:

@@ -57,6 +57,17 @@ def may_flip(worker: Worker, config: ControlConfig, t_ns: int, verdicts: Verdict
     return True
 
 
+def may_turn_back(registry: Registry, from_role: Role, config: ControlConfig, t_ns: int, verdicts: Verdicts) -> bool:
+    """Whether workers may leave a role that another has just been given: else a pool swings to and fro."""
+    for worker in registry:
+        if worker.role == from_role and worker.serving and worker.role_since_ns is not None:
+            age_s = seconds(t_ns - worker.role_since_ns)
+            if age_s < config.dwell_s:
+                verdicts.add("dwell", f"{worker.worker_id} became {from_role} {age_s:.0f} s ago: none turns back yet")
+                return False
+    return True
+
+
 def flip_cost_s(worker: Worker, cost: CostModel, config: ControlConfig) -> float:
     """Worker-seconds that a flip costs: the flip itself, and computing again what its cache held, if that is lost.
 

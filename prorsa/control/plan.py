@@ -7,7 +7,7 @@ from prorsa.cluster.executor import Executor
 from prorsa.cluster.registry import Registry, Worker
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
-from prorsa.control.guards import Verdicts, flip_cost_s, may_flip, pool_holds, victims, work_lost_tokens
+from prorsa.control.guards import Verdicts, flip_cost_s, may_flip, may_turn_back, pool_holds, victims, work_lost_tokens
 from prorsa.control.overrides import Overrides, split_of
 from prorsa.control.policies import Want
 from prorsa.control.solver import Bounds
@@ -99,6 +99,8 @@ def _split_moves(
         return []
     from_role: Role = "decode" if shift > 0 else "prefill"
     to_role: Role = "prefill" if shift > 0 else "decode"
+    if economy and not may_turn_back(pool.registry, from_role, pool.config, pool.t_ns, verdicts):
+        return []
     free = [
         worker
         for worker in victims(pool.registry, from_role)

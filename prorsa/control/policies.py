@@ -41,8 +41,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The split that a policy wants. ``relief_s`` is the wait that it hopes to save, where the policy can say:
-    worker-seconds of work within the decision horizon that the present split would leave undone."""
+    """The split that a policy wants.
+
+    ``relief_s`` is what it hopes to save, where the policy can say: worker-seconds of the work of the decision horizon
+    that the present split would leave undone and the wanted one would not.
+    """
 
     split: Split
     reason: str
@@ -110,7 +113,7 @@ class Analytic:
         if frame is None or context.kv_capacity is None:
             missing = "forecast" if frame is None else "KV capacity"
             return Want(split=context.current, reason=f"no {missing} yet: the split stays")
-        need, inputs = _need(frame, context, context.kv_capacity)
+        need, inputs = _need(frame, context, context.kv_capacity, context.config.horizon_s)
         solution = solve(need, context.bounds, context.current.prefill)
         return Want(
             split=Split(prefill=solution.prefill, decode=solution.decode),
@@ -118,7 +121,7 @@ class Analytic:
             inputs=inputs,
             alternatives=solution.alternatives,
             overloaded=solution.case == "overload",
-            relief_s=_relief_s(need, solution, context),
+            relief_s=_relief_s(frame, solution, context, context.kv_capacity),
         )
 
     def state(self) -> str:
@@ -156,8 +159,8 @@ def parse_split(text: str, workers: int | None, *, where: str) -> Split:
     return Split(prefill=prefill, decode=decode)
 
 
-def _need(frame: Frame, context: Context, kv_capacity: int) -> tuple[Need, dict[str, float | None]]:
-    config, horizon_s = context.config, context.config.horizon_s
+def _need(frame: Frame, context: Context, kv_capacity: int, horizon_s: float) -> tuple[Need, dict[str, float | None]]:
+    config = context.config
     prefill = frame.get("prefill", horizon_s)
     kv = frame.get("kv_need", horizon_s)
     demand_tokens = prefill.mean if prefill.p50 is None else prefill.p50
@@ -178,15 +181,16 @@ def _need(frame: Frame, context: Context, kv_capacity: int) -> tuple[Need, dict[
     return need, inputs
 
 
-def _relief_s(need: Need, solution: Solution, context: Context) -> float:
-    """Worker-seconds of demand over the decision horizon that the present split leaves undone and the new one does."""
+def _relief_s(frame: Frame, solution: Solution, context: Context, kv_capacity: int) -> float:
+    # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
+    # would still be undone then.
     horizon_s = context.config.decision_horizon_s
-    current = context.current
+    need, _ = _need(frame, context, kv_capacity, horizon_s)
 
-    def undone(prefill: int, decode: int) -> float:
-        return (max(0.0, need.prefill - prefill) + max(0.0, need.decode - decode)) * horizon_s
+    def undone_s(split: Split | Solution) -> float:
+        return (max(0.0, need.prefill - split.prefill) + max(0.0, need.decode - split.decode)) * horizon_s
 
-    return undone(current.prefill, current.decode) - undone(solution.prefill, solution.decode)
+    return undone_s(context.current) - undone_s(solution)
 
 
 def _explain(need: Need, solution: Solution, context: Context) -> str:

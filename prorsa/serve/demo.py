@@ -208,7 +208,12 @@ async def _enter_pressed() -> bool:
     """Wait for Enter; False at the end of the input."""
     loop = asyncio.get_running_loop()
     pressed: asyncio.Future[bool] = loop.create_future()
-    loop.add_reader(0, lambda: pressed.done() or pressed.set_result(bool(os.read(0, 1024))))
+
+    def read() -> None:
+        if not pressed.done():
+            pressed.set_result(bool(os.read(0, 1024)))
+
+    loop.add_reader(0, read)
     try:
         return await pressed
     finally:

@@ -55,6 +55,11 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         self._stopping = False
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the processes are being ended on purpose."""
+        return self._stopping
+
     async def start(self, name: str) -> None:
         """Start a process and watch it."""
         child = self._children[name] = _Child(name)
@@ -117,12 +122,12 @@ class Supervisor:
             assert child.process is not None
             status = await child.process.wait()
             self._run_dir.pid_file(child.name).unlink(missing_ok=True)
-            if status == 0 or self._stopping:
+            if status == 0 or self.stopping:
                 return
             self._count_restart(child, status)
             log.warning("restarting", process=child.name, status=status)
             await asyncio.sleep(RESTART_AFTER_S)
-            if self._stopping:
+            if self.stopping:
                 return
             await self._spawn(child)
             self._on_restart(child.name)
