@@ -5,7 +5,7 @@ backlog estimate as the lifecycle forecast; they differ in what they add to it. 
 simulator other than those that are reported (``docs/forecast.md``).
 """
 
-from collections import deque
+from bisect import bisect_right
 from typing import Final, Protocol
 
 EWMA_HALF_LIFE_S: Final = 20.0
@@ -31,26 +31,22 @@ class LastValue:
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._values: deque[tuple[float, float]] = deque()
-        self._held_s = 0.0
+        self._at_s = [0.0]
+        self._sums = [0.0]
 
     def update(self, value: float, duration_s: float) -> None:
         """See :class:`Baseline`."""
-        self._values.appendleft((value, duration_s))
-        self._held_s += duration_s
-        while self._held_s - self._values[-1][1] >= self._longest_s:
-            self._held_s -= self._values.pop()[1]
+        self._at_s.append(self._at_s[-1] + duration_s)
+        self._sums.append(self._sums[-1] + value)
+        if self._at_s[len(self._at_s) // 2] < self._at_s[-1] - self._longest_s:
+            half = len(self._at_s) // 2
+            del self._at_s[:half], self._sums[:half]
 
     def over(self, horizon_s: float) -> float:
         """See :class:`Baseline`; a series shorter than the horizon is scaled up."""
-        total = left_s = 0.0
-        for value, duration_s in self._values:
-            take_s = min(duration_s, horizon_s - left_s)
-            if take_s <= 0:
-                break
-            total += value * take_s / duration_s
-            left_s += take_s
-        return total * horizon_s / left_s if left_s else 0.0
+        begin = max(bisect_right(self._at_s, self._at_s[-1] - horizon_s) - 1, 0)
+        held_s = self._at_s[-1] - self._at_s[begin]
+        return (self._sums[-1] - self._sums[begin]) * horizon_s / held_s if held_s else 0.0
 
 
 class Ewma:

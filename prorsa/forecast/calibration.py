@@ -33,9 +33,9 @@ class Calibrator:
 
     Each settled window moves the logarithm of a factor by a small step along the gradient of the pinball loss: the
     median up if the actual lay above it, down if below; the lower (upper) width out by 0.9 of a step if the actual fell
-    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. For the median it counts
-    where *today's* factor would have put it: a window may settle minutes after its forecast, and steering by what was
-    said then would swing to and fro. Windows overlap, so the step is divided by their length.
+    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. For the median it
+    counts where *today's* factor would have put it: a window may settle minutes after its forecast, and steering by
+    what was said then would swing to and fro. Windows overlap, so the step is divided by their length.
 
     Args:
         horizon_s: length of the windows.

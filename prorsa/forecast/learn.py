@@ -163,6 +163,7 @@ class Learner:
         self.hits.refresh(hit_key(len(self.keys) - 1, GAPS - 1) + 1)
         self.first_prompts.refresh(1)
         self.evicted.refresh()
+        self.ends.refresh()
         self._mean_output = self.waits.mean(Wait.OUTPUT)
 
     def next_tools(self) -> tuple[list[int], Array]:

@@ -356,14 +356,15 @@ class EndModel:
 
     def __init__(self, prior: float = 1 / 40, *, half_life: float = 4000.0) -> None:
         self._share = Share(prior, self._GRID.bins, half_life=half_life, strength=10.0)
+        self.chance = self._share.means()
 
     def add(self, turn: int, *, ended: bool) -> None:
         """Turn ``turn`` (from 0) ended the trajectory, or did not."""
         self._share.add(self._GRID.index(turn + 1), float(ended))
 
-    def refresh(self) -> Array:
-        """float64[bins]: the probability by bin of the turn; see :meth:`bins`."""
-        return self._share.means()
+    def refresh(self) -> None:
+        """Take in what was added: then ``chance`` is float64[bins], the probability by bin of the turn."""
+        self.chance = self._share.means()
 
     def bins(self, turns: Ints) -> NDArray[np.intp]:
         """The bins of turn indices."""

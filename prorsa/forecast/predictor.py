@@ -1,7 +1,6 @@
 """The predictor: events in, a forecast each tick out. Pure: no I/O, no clock, no randomness."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,6 @@ from prorsa.forecast.waits import WaitKeys
 __all__ = ["ForecastConfig", "Frame", "Predictor", "as_seen", "with_totals"]
 
 Array = NDArray[np.float64]
-
-_IN_DECODE: Final = (State.READY, State.PREFILL, State.DECODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class Predictor:
 
     def _in_backlog(self) -> NDArray[np.bool_]:
         columns = self.table.columns
-        return np.isin(columns.state, (State.READY, State.PREFILL)) & ~columns.retried
+        return np.asarray((columns.state == State.READY) | (columns.state == State.PREFILL)) & ~columns.retried
 
     def _gather(self, t_s: float) -> tuple[Queue, Rows, float]:
         learner, columns = self._learner, self.table.columns
@@ -115,7 +112,7 @@ class Predictor:
         learner.refresh(rows.key[in_wait], rows.x[in_wait])
         queue = make_queue(columns, t_s, learner.typical_hits()[1], self._service.tokens_per_s, learner.evicted)
         learner.new_wait_s = queue.new_wait_s
-        held = np.isin(rows.state, _IN_DECODE) & columns.admitted[rows.slot]
+        held = (rows.state >= State.READY) & (rows.state <= State.DECODE) & columns.admitted[rows.slot]
         resident = float((rows.prompt_tokens + rows.output_tokens)[held].sum())
         return queue, rows, resident
 

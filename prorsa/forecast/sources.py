@@ -49,12 +49,13 @@ class Rows:
     @property
     def waiting(self) -> NDArray[np.bool_]:
         """Whose next request comes when a wait ends."""
-        return np.isin(self.state, (State.TOOL, State.SANDBOX, State.DISPATCHED))
+        state = self.state
+        return np.asarray((state == State.TOOL) | (state == State.SANDBOX) | (state == State.DISPATCHED))
 
     @property
     def decoding(self) -> NDArray[np.bool_]:
         """Whose answer is under way."""
-        return np.isin(self.state, (State.DECODE,))
+        return np.asarray(self.state == State.DECODE)
 
 
 def gather(columns: Columns, t_s: float, decode_rate: float, mean_prompt_tokens: float) -> Rows:
@@ -195,11 +196,12 @@ class Lookout:
         tool = bins[rows.state == State.TOOL].sum(axis=0)
         sandbox = bins[started].sum(axis=0)
         finishes = np.where(decoding[:, None], bins, 0.0)
-        second, first = self._returns(rows, finishes, queue, pause_s)
+        rewarded = bins[rows.state == State.REWARD].sum(axis=0)
+        second, ended = self._returns(rows, finishes, queue, pause_s)
         burst, burst_by = self._burst(t_s)
         start = self._fresh(Wait.START, 1.0)
         due = _convolve(self._unit(self._plan.due_now()), start)
-        replaced, again = self._again(tool + sandbox + second + due, first, queue, rows)
+        replaced, again = self._again(tool + sandbox + second + due, ended + rewarded, queue, rows)
         return Outlook(
             arrives=np.where(waiting[:, None], reached[:, steps.at], 0.0),
             finishes=finishes,
@@ -234,15 +236,9 @@ class Lookout:
         output = self._fresh(Wait.OUTPUT, self._learner.decode_rate.value)
         slots = np.searchsorted(rows.slot, queue.slot)
         queue_ends = ends[slots]
-        going = ends_now = np.zeros(self._steps.bins)
         going = finishes.T @ (1.0 - ends) + _convolve(_histogram(start_bin, 1.0 - queue_ends, self._steps.bins), output)
         ends_now = finishes.T @ ends + _convolve(_histogram(start_bin, queue_ends, self._steps.bins), output)
-        rewarded = (rows.state == State.REWARD)[:, None]
-        finished = np.where(rewarded, self._reward_bins(rows), 0.0).sum(axis=0)
-        return _convolve(going, self._gap()), _convolve(ends_now, self._reward()) + finished
-
-    def _reward_bins(self, rows: Rows) -> Array:
-        return self._steps.to_bins(self._reached(rows, 0.0))
+        return _convolve(going, self._gap()), _convolve(ends_now, self._reward())
 
     def _again(self, direct: Array, ended: Array, queue: Queue, rows: Rows) -> tuple[Array, Array]:
         """First requests of what replaces ended trajectories, and further turns of what arrives within the horizon."""
@@ -251,7 +247,7 @@ class Lookout:
         replace = min(learner.replaced.value, 1.0) if self._plan.left_to_dispatch > 0 else 0.0
         served = self._unit(1.0, round(queue.new_wait_s + learner.prefill_latency_s.value))
         answered = _convolve(served, self._fresh(Wait.OUTPUT, learner.decode_rate.value))
-        end = float(self._end_chance(rows).mean()) if len(rows.slot) else float(self._learner.ends.refresh()[0])
+        end = float(self._end_chance(rows).mean()) if len(rows.slot) else float(self._learner.ends.chance[0])
         goes_on = (1.0 - end) * _convolve(answered, self._gap())
         is_replaced = end * replace * _convolve(_convolve(answered, self._reward()), start)
         firsts = _convolve(ended * replace, start)
@@ -271,7 +267,7 @@ class Lookout:
 
     def _end_chance(self, rows: Rows) -> Array:
         ends = self._learner.ends
-        chance: Array = ends.refresh()[ends.bins(np.maximum(rows.turn, 0))]
+        chance: Array = ends.chance[ends.bins(np.maximum(rows.turn, 0))]
         return chance
 
     def _gap(self) -> Array:
