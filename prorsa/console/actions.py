@@ -44,12 +44,12 @@ def _steer(action_id: str, keys: str, label: str, text: str, rank: int, shown: s
 
 
 ACTIONS: Final[tuple[Action, ...]] = (
-    _steer("pin", "P", "Pin", "Pin the selected worker to a role until a time.", 1),
-    _steer("override", "O", "Split", "Hold the split at P:D until a time.", 2),
-    _steer("freeze", "F", "Freeze", "Let no flip start until a time; those under way finish.", 3),
-    _steer("release", "U", "Release", "End a pin, the held split or the freeze.", 4),
-    _steer("approve", "A", "Approve", "Carry out the plan that waits (mode approve).", 5),
-    _steer("reject", "R", "Reject", "Drop the plan that waits (mode approve).", 6),
+    _steer("pin", "P", "Pin", "Pin the selected worker to a role until a time.", 3),
+    _steer("override", "O", "Split", "Hold the split at P:D until a time.", 4),
+    _steer("freeze", "F", "Freeze", "Let no flip start until a time; those under way finish.", 5),
+    _steer("release", "U", "Release", "End a pin, the held split or the freeze.", 6),
+    _steer("approve", "A", "Approve", "Carry out the plan that waits (mode approve).", 1),
+    _steer("reject", "R", "Reject", "Drop the plan that waits (mode approve).", 2),
     _steer("mode", "M", "Mode", "Set the mode: auto, approve or observe.", 7),
     _steer("policy", "Y", "Policy", "Let another policy decide.", 0),
     Action("toggle_play", "space", "space", "Play", "Play or pause the recording.", "Replay", "replay", rank=1),

@@ -24,7 +24,7 @@ from prorsa.console.components.dialogs import ActionDialog, AskText, ConfirmLeav
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.components.footer import Footer
 from prorsa.console.components.requests import RequestPanel
-from prorsa.console.components.topbar import Banner, Timeline, TopBar
+from prorsa.console.components.topbar import Banner, SplitBar, Timeline, TopBar
 from prorsa.console.components.trends import TARGETS, DemandChart, Sparks, SplitChart, Window
 from prorsa.console.components.workers import WorkerTable
 from prorsa.console.feeds import Feed, LiveFeed
@@ -83,6 +83,7 @@ class ProrsaConsole(App[None]):
         self.failure: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.top = TopBar(self.model, self.look, read_only=self.read_only)
+        self.bar = SplitBar(self.model, self.look)
         self.timeline = Timeline(self.model, self.look)
         self.banner = Banner(self.model, self.look)
         self.waiting = Static(id="waiting")
@@ -103,6 +104,7 @@ class ProrsaConsole(App[None]):
     def compose(self) -> ComposeResult:
         """All widgets; the size decides which of them are shown."""
         yield self.top
+        yield self.bar
         yield self.timeline
         yield self.banner
         yield self.waiting
@@ -173,6 +175,7 @@ class ProrsaConsole(App[None]):
         old = known and is_old(status, ended=self.model.ended is not None)
         self.top.status, self.top.paused, self.timeline.status = status, self._held, status
         self.banner.old, self.banner.now_ns = why_old(status) if old else None, status.now_ns
+        self.bar.set_class(old, "old")
         self.body.set_class(old, "old")
         self.body.set_class(known, "shown")
         self.waiting.set_class(known, "hidden")

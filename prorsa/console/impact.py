@@ -49,7 +49,7 @@ def pin(view: View, worker: WorkerView, role: Role) -> Impact:
     after[role] += 1
     affected = requests_on(worker)
     facts = (
-        ("role", f"{worker.role} → {role}"),
+        ("change", f"{worker.role} → {role}"),
         ("split", f"{_split(before)} → {_split(after)}"),
         (
             "requests affected",

@@ -101,10 +101,10 @@ def why_old(status: FeedStatus) -> str:
     """One sentence for the line under an old frame: how old it is, why, and what to do."""
     age = f"last frame {span(status.silent_s)} old"
     if status.state == "disconnected":
-        return f"{age}: no answer from {status.where}; the workers go on, is the hub running?"
+        return f"{age}: no answer from the hub; the workers go on without it"
     if status.state == "stale":
         return f"{age}: the hub is silent"
-    return f"{age}: the hub answers but the controller sends no view; is it running?"
+    return f"{age}: the controller sends no view; is it running?"
 
 
 def waiting_for(status: FeedStatus) -> tuple[str, str]:

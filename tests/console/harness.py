@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from textual.app import App
 
 from prorsa.bus.hub import Hub, HubConfig
 from prorsa.bus.journal import JournalWriter, row_of
@@ -119,3 +120,8 @@ def record(folder: Path, until_s: float = 300.0) -> Path:
     with JournalWriter(journal, run_id="run", meta={}) as writer:
         writer.append([row_of(stamped) for stamped in story.stamped(until_s)])
     return journal
+
+
+def screen_text(app: App[None]) -> str:
+    """What is on the screen, as text."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from prorsa.clock import nanoseconds
 from prorsa.console.feeds import Sink
@@ -308,12 +309,17 @@ def events(until_s: float = END_S) -> Iterator[tuple[float, AnyEvent]]:
             yield t_s, view_at(t_s)
 
 
-def stamped(until_s: float = END_S) -> list[Stamped]:
-    """The run as the hub would stamp it."""
-    return [
+@cache
+def _whole() -> tuple[Stamped, ...]:
+    return tuple(
         Stamped(index + 1, nanoseconds(t_s), "story", index + 1, 0, event)
-        for index, (t_s, event) in enumerate(events(until_s))
-    ]
+        for index, (t_s, event) in enumerate(events())
+    )
+
+
+def stamped(until_s: float = END_S) -> list[Stamped]:
+    """The run up to ``until_s`` as the hub would stamp it."""
+    return [item for item in _whole() if item.t_ns <= nanoseconds(until_s)]
 
 
 ALERT = Alert(

@@ -21,7 +21,7 @@ from prorsa.console.look import Look
 from prorsa.console.requests import RequestLife
 from prorsa.errors import InputError, UnavailableError
 from tests.console import story
-from tests.console.harness import TinyController, running_hub, tiny_controller
+from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller
 
 SIZE = (120, 40)
 
@@ -208,8 +208,3 @@ def test_it_says_what_is_missing_to_begin(tmp_path: Path) -> None:
         make_console(run_dir=None, endpoints=None, replay=None, read_only=False, owner="mara")
     with pytest.raises(UnavailableError, match="no hub in"):
         make_console(run_dir=tmp_path, endpoints=None, replay=None, read_only=False, owner="mara")
-
-
-def screen_text(app: ProrsaConsole) -> str:
-    """What is on the screen, as text."""
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())

@@ -5,6 +5,7 @@ forecast as its ground and the actual as a line over it, because stacked areas h
 the same charts have to work in ASCII and without colour.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -131,16 +132,10 @@ _INK: Final = {
 }
 
 
-def nice_ceiling(value: float) -> float:
-    """The smallest of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that is at least ``value``; 1 for nothing."""
-    if value <= 0:
-        return 1.0
-    power = 1.0
-    while power * 10 <= value:
-        power *= 10
-    while power > value:
-        power /= 10
-    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * (1 - 1e-9))
+def nice_ceiling(tokens: float) -> float:
+    """The smallest of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that is at least ``tokens``, and at least 1."""
+    power = 10.0 ** math.floor(math.log10(max(tokens, 1.0)))
+    return next((step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8) if step * power >= tokens), 10 * power)
 
 
 def peak(points: Sequence[DemandPoint | None]) -> float:
@@ -159,7 +154,7 @@ def demand_raster(
     """
     width = len(points) // 2
     if look.glyphs.ascii:
-        return _ascii_demand(points[::2], height, top, look)
+        return _ascii_demand(points[: 2 * width : 2], height, top, look)
     actuals = _line_dots([point.actual if point else None for point in points], height, top)
     if not look.colour:
         medians = [[0] * width for _ in range(height)]

@@ -13,6 +13,8 @@ from prorsa.console.model import ConsoleModel, DecisionEntry
 from prorsa.console.text import count, run_time, span
 from prorsa.events import Alternative, Decision
 
+_REASON_CELLS: Final = 20
+"""The least room in which the beginning of a reason says something."""
 _STATUS: Final = {
     "hold": ("HOLD", Style(color="#D5DCE4", bgcolor="#3A4450", bold=True)),
     "applied": ("APPLIED", badge("#4CC38A")),
@@ -75,7 +77,7 @@ class DecisionPanel(Drawing):
         items = list(decision.inputs.items())
         if not items:
             return []
-        lines = [self.line(), self._heading("from", width)]
+        lines = [self.line(), self._heading("inputs", width)]
         names = max(len(name) for name, _ in items)
         cell = min(names + 9, width - 2)
         per_line = max((width - 1) // cell, 1)
@@ -126,7 +128,8 @@ class DecisionPanel(Drawing):
         line.add(
             fit(_split_change(decision), change, self.look), "text" if decision.status != "hold" else "muted"
         ).gap()
-        return line.add(fit_words(decision.reason, max(width - line.width - 1, 0), self.look), "muted")
+        room = width - line.width - 1
+        return line.add(fit_words(decision.reason, room, self.look), "muted") if room >= _REASON_CELLS else line
 
 
 def _split_change(decision: Decision) -> str:

@@ -17,7 +17,7 @@ from prorsa.console.impact import Impact
 from prorsa.console.look import STYLES, Look
 from prorsa.errors import InputError
 
-_NAME_CELLS = 18
+_NAME_CELLS = 20
 
 
 class Choice(Static, can_focus=True):

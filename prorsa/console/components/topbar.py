@@ -17,6 +17,7 @@ from prorsa.console.look import (
     Line,
     Look,
     badge,
+    fit_words,
 )
 from prorsa.console.model import ConsoleModel
 from prorsa.console.status import Badge, FeedStatus, badges
@@ -34,7 +35,7 @@ _STATES: Final = ("ready", "prefill", "decode", "tool", "sandbox", "reward")
 
 
 class TopBar(Drawing):
-    """Two lines on any screen, a third with the trajectories and the rates from 80 columns on."""
+    """The first line: the state of the feed, the run and its clock, what was missed."""
 
     def __init__(self, model: ConsoleModel, look: Look, *, read_only: bool) -> None:
         super().__init__(model, look, id="top")
@@ -49,11 +50,8 @@ class TopBar(Drawing):
         ended = self.model.ended is not None
         return badges(self.status, read_only=self.read_only, paused=self.paused, ended=ended)
 
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The state line, the ratio bar, the rates."""
-        return [self._state(width), self._ratio(width), self._rates(width)][:height]
-
-    def _state(self, width: int) -> Line:
+    def lines(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002 - one line
+        """As much as there is room for, the state first."""
         line = self.line()
         for item in self.badges():
             line.add(f" {item.text} ", _TONES[item.tone]).gap()
@@ -63,7 +61,7 @@ class TopBar(Drawing):
         for text, style in self._run(status):
             if line.width + len(text) + 2 <= room:
                 line.add(text, style).gap(2)
-        return line.right(right, width)
+        return [line.right(right, width)]
 
     def _run(self, status: FeedStatus | None) -> list[tuple[str, str]]:
         view, run = self.model.view, self.model.run
@@ -86,6 +84,17 @@ class TopBar(Drawing):
         if gaps:
             line.add(f", {repaired} repaired", "muted")
         return line.gap()
+
+
+class SplitBar(Drawing):
+    """The split as a bar, and from 80 columns on a line with the trajectories and the rates."""
+
+    def __init__(self, model: ConsoleModel, look: Look) -> None:
+        super().__init__(model, look, id="bar")
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """The bar, the rates."""
+        return [self._ratio(width), self._rates(width)][:height]
 
     def _ratio(self, width: int) -> Line:
         view = self.model.view
@@ -183,8 +192,6 @@ class Banner(Drawing):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """A line a message."""
-        from prorsa.console.look import fit
 
-        return [
-            self.line().gap().add(fit(text, width - 2, self.look), style) for text, style in self.messages()[:height]
-        ]
+        shown = self.messages()[:height]
+        return [self.line().gap().add(fit_words(text, width - 2, self.look), style) for text, style in shown]

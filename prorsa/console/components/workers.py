@@ -103,7 +103,7 @@ def _say_pin(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[P
 
 
 COLUMNS: Final = (
-    Column("WORKER", 8, 0, _say_id),
+    Column("WORKER", 7, 0, _say_id),
     Column(" ROLE", 10, 0, _say_role),
     Column("STATE", 11, 1, _say_state),
     Column("KV", 10, 1, _say_kv, stretch=14),
@@ -120,12 +120,12 @@ COLUMNS: Final = (
 _GAP = 2
 
 
-def layout(width: int, id_cells: int = 8) -> list[tuple[Column, int]]:
+def layout(width: int, id_cells: int = 7) -> list[tuple[Column, int]]:
     """The columns that fit into ``width`` and how wide each is; spare room goes to those that stretch.
 
-    ``id_cells`` is the longest worker id; ids get up to 22 cells, and what they take beyond 8 counts first.
+    ``id_cells`` is the longest worker id; ids get up to 22 cells, and what they take beyond 7 counts first.
     """
-    extra = {"WORKER": min(max(id_cells, 8), 22) - 8}
+    extra = {"WORKER": min(max(id_cells, 7), 22) - 7}
     room = width - 2 + _GAP - extra["WORKER"]
     chosen: list[Column] = []
     for column in sorted(COLUMNS, key=lambda column: column.rank):
