@@ -118,8 +118,7 @@ class Supervisor:
         self._run_dir.pid_file(child.name).write_text(f"{child.process.pid}\n")
 
     async def _watch(self, child: _Child) -> None:
-        while True:
-            assert child.process is not None
+        while child.process is not None:
             status = await child.process.wait()
             self._run_dir.pid_file(child.name).unlink(missing_ok=True)
             if status == 0 or self.stopping:
@@ -127,8 +126,10 @@ class Supervisor:
             self._count_restart(child, status)
             log.warning("restarting", process=child.name, status=status)
             await asyncio.sleep(RESTART_AFTER_S)
-            if self.stopping:
-                return
+            await self._restart(child)
+
+    async def _restart(self, child: _Child) -> None:
+        if not self.stopping:
             await self._spawn(child)
             self._on_restart(child.name)
 
