@@ -11,7 +11,7 @@ import math
 
 from prorsa.cluster.sim.cache import evict
 from prorsa.cluster.sim.heap import set_timer, step_timer
-from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import DECODING, State
 
 
@@ -28,7 +28,7 @@ def rank_base_s(s: State, rank: int) -> float:
     return params.decode_a_s + params.decode_b_s * r.running + params.decode_c_s * r.context
 
 
-@kernel
+@entry
 def steps_done(s: State, w: int) -> int:
     """Steps of the worker's block that are complete now; 0 where it is not decoding."""
     worker, now_s = s.workers[w], s.totals[0].now_s
@@ -123,7 +123,7 @@ def output_of(s: State, i: int) -> int:
     return trajectory.output + s.workers[w].steps + steps_done(s, w) - trajectory.join_step
 
 
-@kernel
+@entry
 def output_so_far(s: State) -> int:
     """Output tokens of the whole pool since the start."""
     total = 0
@@ -133,7 +133,7 @@ def output_so_far(s: State) -> int:
     return total
 
 
-@kernel
+@entry
 def busy_s(s: State, rank: int) -> float:
     """Seconds that a rank has computed since the start, complete steps only."""
     r = s.ranks[rank]

@@ -12,6 +12,7 @@ from prorsa.cluster.sim.state import (
     QUEUED,
     READY,
     RETRACTED,
+    ROLE_DECODE,
     ROLE_PREFILL,
     State,
 )
@@ -50,7 +51,7 @@ def _backlog(state: State) -> int:
     rows = state.trajectories
     sent = np.isin(rows["phase"], (FETCH, QUEUED, PREFILL)) & (rows["attempt"] == 0)
     waiting = np.flatnonzero((rows["phase"] == READY) & (rows["attempt"] == 0))
-    serving = (state.workers["serving"] != 0) & (state.workers["role"] != 1)
+    serving = (state.workers["serving"] != 0) & (state.workers["role"] != ROLE_DECODE)
     entries = state.entries["tokens"][serving[state.ranks["worker"]]][:, waiting]
     best = entries.max(axis=0, initial=0)
     prompts = rows["prompt"][waiting]

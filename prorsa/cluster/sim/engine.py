@@ -6,7 +6,7 @@ from prorsa.cluster.sim.decode import begin_block, end_block, swapped_in
 from prorsa.cluster.sim.decode_clock import catch_up
 from prorsa.cluster.sim.flips import cancel_answered, cancel_marked, check_effects, effect_due
 from prorsa.cluster.sim.heap import clear_timer, sampler_timer, set_timer, tick_timer
-from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.lifecycle import begin, rewarded, sandbox_ready, tool_returned, update_weights
 from prorsa.cluster.sim.prefill import begin_prefill, end_prefill, enqueue, transferred
 from prorsa.cluster.sim.router import route
@@ -35,7 +35,7 @@ FULL: Final = 3
 """The record buffer is to be emptied."""
 
 
-@kernel
+@entry
 def run(s: State, until_s: float, room: int) -> int:
     """Simulate up to and including ``until_s``; returns why it stopped. ``room`` is what one event may log."""
     totals = s.totals[0]
@@ -104,7 +104,7 @@ def _end_step(s: State, w: int) -> None:
     s.totals[0].kick = 1
 
 
-@kernel
+@entry
 def follow_up(s: State) -> None:
     """What an event leaves to do at its own time: routing, idle workers that have work, effects that came true."""
     totals = s.totals[0]
@@ -135,4 +135,5 @@ def _begin_step(s: State, w: int) -> None:
 @kernel
 def _tick(s: State) -> None:
     catch_up(s)
-    set_timer(s, tick_timer(s), s.totals[0].now_s + 1.0)
+    if s.totals[0].ended < s.params[0].trajectories:
+        set_timer(s, tick_timer(s), s.totals[0].now_s + 1.0)

@@ -10,7 +10,7 @@ from prorsa.cluster.sim.config import MAX_ATTEMPT
 from prorsa.cluster.sim.decode import free_decode, leave
 from prorsa.cluster.sim.decode_clock import catch_up, interrupt
 from prorsa.cluster.sim.heap import clear_timer, effect_timer, set_timer
-from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.prefill import free_prefill
 from prorsa.cluster.sim.queues import join_queue, prefill_queue, remove, retracted_queue
 from prorsa.cluster.sim.records import log
@@ -38,7 +38,7 @@ from prorsa.cluster.sim.state import (
 )
 
 
-@kernel
+@entry
 def fence(s: State, w: int) -> None:
     """Take the worker out of the pool; what it holds goes on."""
     worker = s.workers[w]
@@ -49,7 +49,7 @@ def fence(s: State, w: int) -> None:
     s.totals[0].route = 1
 
 
-@kernel
+@entry
 def admit(s: State, w: int) -> None:
     """Put the worker into the pool in the role that it has."""
     worker = s.workers[w]
@@ -60,14 +60,14 @@ def admit(s: State, w: int) -> None:
     s.totals[0].route = 1
 
 
-@kernel
+@entry
 def is_idle(s: State, w: int) -> bool:
     """The idle barrier: no request has a leg here, no abort is unanswered, no step runs."""
     worker = s.workers[w]
     return worker.requests == 0 and worker.cancels == 0 and worker.doing == IDLE
 
 
-@kernel
+@entry
 def start_effect(s: State, w: int, effect: int, role: int, deadline_s: float) -> None:
     """Begin what takes time; the answer is an EFFECT_RESULT record."""
     worker, totals, params = s.workers[w], s.totals[0], s.params[0]
@@ -86,7 +86,7 @@ def start_effect(s: State, w: int, effect: int, role: int, deadline_s: float) ->
         _cancel_all(s, w)
 
 
-@kernel
+@entry
 def stop_effect(s: State, w: int) -> None:
     """Forget the effect under way on the worker, if any, without an answer."""
     if s.workers[w].effect != NO_EFFECT:

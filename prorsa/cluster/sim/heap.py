@@ -7,7 +7,7 @@ Timer numbers: trajectory ``i`` is ``i``; the step of worker ``w`` is ``N + w``,
 sampler's and the tick.
 """
 
-from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import State
 
 
@@ -46,7 +46,7 @@ def _settle(s: State, at: int) -> None:
         at = child
 
 
-@kernel
+@entry
 def set_timer(s: State, timer: int, time_s: float) -> None:
     """Let a timer fire at ``time_s``, also when it is set already."""
     totals = s.totals[0]
@@ -90,13 +90,13 @@ def effect_timer(s: State, worker: int) -> int:
     return s.params[0].trajectories + s.params[0].workers + worker
 
 
-@kernel
+@entry
 def sampler_timer(s: State) -> int:
     """The timer of the sampler: start of the run, end of a weight update."""
     return s.params[0].trajectories + 2 * s.params[0].workers
 
 
-@kernel
+@entry
 def tick_timer(s: State) -> int:
     """The timer of the 1 Hz telemetry."""
     return s.params[0].trajectories + 2 * s.params[0].workers + 1

@@ -36,8 +36,20 @@ class _FolderCache(FunctionCache):
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function of the engine on first use, from the cache where there is a place to keep one."""
-    compiled: Any = numba.njit(error_model="numpy")(function)
+    """Compile a function that only other compiled functions call."""
+    return _compile(function, no_cpython_wrapper=True)
+
+
+def entry(function: Function) -> Function:
+    """Compile a function that Python calls too. The wrapper for that costs more to compile than a short function."""
+    return _compile(function, no_cpython_wrapper=False)
+
+
+def _compile(function: Function, *, no_cpython_wrapper: bool) -> Function:
+    """Compile on first use, or take from the cache."""
+    compiled: Any = numba.njit(error_model="numpy", no_cpython_wrapper=no_cpython_wrapper, no_cfunc_wrapper=True)(
+        function
+    )
     # Where neither the package folder nor the user's cache folder is writable, each process compiles for itself.
     with contextlib.suppress(RuntimeError):
         compiled._cache = _FolderCache(function)  # noqa: SLF001 - numba offers no other way to set the stamp

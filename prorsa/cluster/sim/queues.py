@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from prorsa.cluster.sim.jit import kernel
+from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import State
 
 ROUTER: Final = 0
 
 
-@kernel
+@entry
 def prefill_queue(rank: int) -> int:
     """The queue of requests that a rank is to prefill."""
     return 1 + 3 * rank

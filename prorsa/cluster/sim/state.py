@@ -138,7 +138,7 @@ TOTALS = np.dtype(
 PLAN = np.dtype([("first_turn", "i8"), ("step", "i8"), ("sandbox_s", "f8"), ("reward_s", "f8")])
 """A trajectory as the workload has it; one more row than trajectories, for the last ``first_turn``."""
 
-TURN = np.dtype([("gap_s", "f8"), ("prompt", "i4"), ("reuse", "i4"), ("output", "i4"), ("tool", "i4")])
+TURN = np.dtype([("gap_s", "f8"), ("prompt", "i8"), ("reuse", "i8"), ("output", "i8"), ("tool", "i8")])
 
 TRAJECTORY = np.dtype(
     [
@@ -147,30 +147,29 @@ TRAJECTORY = np.dtype(
         ("arrival_s", "f8"),  # of the turn's first attempt at the router
         ("join_step", "i8"),  # the worker's decode step count when it joined the batch
         ("finish_step", "i8"),
-        ("phase", "i4"),
-        ("turn", "i4"),  # index into the turn arrays
-        ("attempt", "i4"),
-        ("next", "i4"),  # in the queue it stands in
-        ("prev", "i4"),
-        ("prefill", "i4"),  # rank
-        ("decode", "i4"),  # rank
-        ("home", "i4"),  # rank that prefilled it last
-        ("slot", "i4"),  # in the running batch
-        ("cancel", "i4"),  # worker whose drain cancels it at the end of the step
-        ("prompt", "i4"),  # of this attempt: the turn's prompt and what is kept of its output
-        ("kept", "i4"),  # output of earlier attempts, part of the prompt now
-        ("output", "i4"),  # output of this attempt when it last joined a batch
-        ("position", "i4"),  # prompt tokens cached or computed
-        ("cached", "i4"),  # of them cached
-        ("cached_before", "i4"),  # cached in earlier attempts of the turn
-        ("chunk", "i4"),  # computed in the step under way
-        ("owed", "i4"),  # uncached tokens still to compute
-        ("fetched", "i4"),  # prefix tokens brought from the shared store
-        ("decode_cached", "i4"),  # prefix tokens that decode had
-        ("stored", "i4"),  # leading tokens of its context in the shared store
-        ("lost", "i4"),  # leading tokens that some worker held when the request was cancelled or the cache dropped
-    ],
-    align=True,
+        ("phase", "i8"),
+        ("turn", "i8"),  # index into the turn arrays
+        ("attempt", "i8"),
+        ("next", "i8"),  # in the queue it stands in
+        ("prev", "i8"),
+        ("prefill", "i8"),  # rank
+        ("decode", "i8"),  # rank
+        ("home", "i8"),  # rank that prefilled it last
+        ("slot", "i8"),  # in the running batch
+        ("cancel", "i8"),  # worker whose drain cancels it at the end of the step
+        ("prompt", "i8"),  # of this attempt: the turn's prompt and what is kept of its output
+        ("kept", "i8"),  # output of earlier attempts, part of the prompt now
+        ("output", "i8"),  # output of this attempt when it last joined a batch
+        ("position", "i8"),  # prompt tokens cached or computed
+        ("cached", "i8"),  # of them cached
+        ("cached_before", "i8"),  # cached in earlier attempts of the turn
+        ("chunk", "i8"),  # computed in the step under way
+        ("owed", "i8"),  # uncached tokens still to compute
+        ("fetched", "i8"),  # prefix tokens brought from the shared store
+        ("decode_cached", "i8"),  # prefix tokens that decode had
+        ("stored", "i8"),  # leading tokens of its context in the shared store
+        ("lost", "i8"),  # leading tokens that some worker held when the request was cancelled or the cache dropped
+    ]
 )
 
 WORKER = np.dtype(
@@ -186,20 +185,19 @@ WORKER = np.dtype(
         ("fenced_s", "f8"),
         ("out_s", "f8"),  # time out of the pool in completed flips
         ("epoch", "i8"),
-        ("role", "i4"),
-        ("serving", "i4"),
-        ("doing", "i4"),
-        ("requests", "i4"),  # that have a leg here
-        ("cancels", "i4"),  # aborts of its drain that are still to be answered
-        ("kick", "i4"),
-        ("effect", "i4"),
-        ("effect_role", "i4"),
-        ("effect_ok", "i4"),
-        ("resumed", "i4"),
-        ("role_before", "i4"),
-        ("flips", "i4"),
-    ],
-    align=True,
+        ("role", "i8"),
+        ("serving", "i8"),
+        ("doing", "i8"),
+        ("requests", "i8"),  # that have a leg here
+        ("cancels", "i8"),  # aborts of its drain that are still to be answered
+        ("kick", "i8"),
+        ("effect", "i8"),
+        ("effect_role", "i8"),
+        ("effect_ok", "i8"),
+        ("resumed", "i8"),
+        ("role_before", "i8"),
+        ("flips", "i8"),
+    ]
 )
 
 RANK = np.dtype(
@@ -214,28 +212,25 @@ RANK = np.dtype(
         ("output", "i8"),
         ("busy_s", "f8"),
         ("step_s", "f8"),
-        ("worker", "i4"),
-        ("running", "i4"),
-        ("held", "i4"),  # requests with KV reserved for decode, running ones too
-        ("batch", "i4"),  # requests in the prefill step under way: so many from the head of the queue
-        ("homes", "i4"),  # live trajectories that were prefilled here last
-        ("blocked", "i4"),  # scratch of the router
-        ("oldest", "i4"),  # cache entries in order of last use
-        ("newest", "i4"),
-    ],
-    align=True,
+        ("worker", "i8"),
+        ("running", "i8"),
+        ("held", "i8"),  # requests with KV reserved for decode, running ones too
+        ("batch", "i8"),  # requests in the prefill step under way: so many from the head of the queue
+        ("homes", "i8"),  # live trajectories that were prefilled here last
+        ("blocked", "i8"),  # scratch of the router
+        ("oldest", "i8"),  # cache entries in order of last use
+        ("newest", "i8"),
+    ]
 )
 
-ENTRY = np.dtype([("tokens", "i4"), ("older", "i4"), ("newer", "i4")])
+ENTRY = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8")])
 """The prefix cache of one rank for one trajectory: its leading context tokens that are evictable there."""
 
-QUEUE = np.dtype([("head", "i4"), ("tail", "i4"), ("size", "i4")])
+QUEUE = np.dtype([("head", "i8"), ("tail", "i8"), ("size", "i8")])
 
 TIMER = np.dtype([("time_s", "f8"), ("serial", "i8"), ("timer", "i8")])
 
-RECORD = np.dtype(
-    [("time_s", "f8"), ("kind", "i4"), ("trajectory", "i4"), *((name, "i8") for name in ("a", "b", "c", "d", "e", "f"))]
-)
+RECORD = np.dtype([("time_s", "f8"), *((name, "i8") for name in ("kind", "trajectory", "a", "b", "c", "d", "e", "f"))])
 """What happened, in compact form; `prorsa.cluster.sim.records` says what the fields mean."""
 
 
@@ -250,10 +245,10 @@ class State(NamedTuple):
     workers: NDArray[Any]  # WORKER[W]
     ranks: NDArray[Any]  # RANK[W * R]
     entries: NDArray[Any]  # ENTRY[W * R, N]
-    running: NDArray[np.int32]  # [W * R, max_running]
+    running: NDArray[np.int64]  # [W * R, max_running]
     queues: NDArray[Any]  # QUEUE[1 + 3 W R]: router; for each rank prefill, join, retracted
     heap: NDArray[Any]  # TIMER[N + 2 W + 2]
-    heap_slot: NDArray[np.int32]  # where each timer is in the heap
+    heap_slot: NDArray[np.int64]  # where each timer is in the heap
     log: NDArray[Any]  # RECORD[...]
 
 
@@ -274,10 +269,10 @@ def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tup
         workers=np.zeros(workers, WORKER),
         ranks=np.zeros(ranks, RANK),
         entries=np.zeros((ranks, count), ENTRY),
-        running=np.full((ranks, profile.max_running), -1, np.int32),
+        running=np.full((ranks, profile.max_running), -1, np.int64),
         queues=np.zeros(1 + 3 * ranks, QUEUE),
         heap=np.zeros(timers, TIMER),
-        heap_slot=np.full(timers, -1, np.int32),
+        heap_slot=np.full(timers, -1, np.int64),
         log=new_log(config.concurrency, count, ranks, profile.max_running),
     )
     _mark_empty(state, roles, profile.ranks)
@@ -297,9 +292,9 @@ def burst_records(live: int, ranks: int, max_running: int) -> int:
 
 def duplicate(state: State) -> State:
     """An independent copy. The record buffer is empty between calls of the engine, so a fresh one will do."""
-    fields = {name: value if name in SHARED else value.copy() for name, value in zip(State._fields, state, strict=True)}
-    fields["log"] = np.empty_like(state.log)
-    return State(**fields)
+    written = set(State._fields) - set(SHARED) - {"log"}
+    copies = {name: getattr(state, name).copy() for name in written}
+    return state._replace(**copies, log=np.empty_like(state.log))
 
 
 def _params(config: SimConfig, profile: Profile, workload: Workload, workers: int, emit: bool) -> NDArray[Any]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from prorsa.cluster.effects import Effect
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.config import SimConfig
-from prorsa.cluster.sim.decode_clock import busy_s, steps_done
+from prorsa.cluster.sim.decode_clock import steps_done
+from prorsa.cluster.sim.gauges import read_gauges
 from prorsa.cluster.sim.narrate import Narrator, worker_id
-from prorsa.cluster.sim.queues import join_queue, prefill_queue, retracted_queue
+from prorsa.cluster.sim.queues import prefill_queue
 from prorsa.cluster.sim.state import PREFILL, ROLES, State
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.events import EffectResult, LlmProgress, SamplerState, WorkerLoad, WorkerUp
@@ -47,32 +48,25 @@ def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
     """What every worker does now; the engine has just brought its KV accounts to now."""
     version = str(state.totals["version"][0])
     paused = bool(state.totals["updating"][0])
-    for w in range(len(state.workers)):
-        ranks = range(w * profile.ranks, (w + 1) * profile.ranks)
-        done = steps_done(state, w)
-        rows = state.ranks[ranks.start : ranks.stop]
-        worker = state.workers[w]
+    capacity = profile.kv_capacity
+    for w, gauges in enumerate(read_gauges(state).tolist()):
+        role, epoch, queued, queued_tokens, running, kv_used, kv_cached, prefilled, output, busy_us = gauges
         yield WorkerLoad(
             worker_id=worker_id(w),
-            role=ROLES[worker["role"]],
-            epoch=int(worker["epoch"]),
-            queued=sum(_waiting(state, rank) for rank in ranks),
-            queued_tokens=int(rows["outstanding"].sum()),
-            running=int(rows["running"].sum()),
-            kv_used=int(rows["locked"].sum()),
-            kv_cached=int(rows["cached"].sum()),
-            kv_capacity=profile.kv_capacity,
-            prefill_tokens_total=int(rows["computed"].sum()),
-            output_tokens_total=int((rows["output"] + rows["running"] * done).sum()),
-            busy_us_total=round(sum(busy_s(state, rank) for rank in ranks) * 1e6 / profile.ranks),
+            role=ROLES[role],
+            epoch=epoch,
+            queued=queued,
+            queued_tokens=queued_tokens,
+            running=running,
+            kv_used=kv_used,
+            kv_cached=kv_cached,
+            kv_capacity=capacity,
+            prefill_tokens_total=prefilled,
+            output_tokens_total=output,
+            busy_us_total=busy_us,
             paused=paused,
             weight_version=version,
         )
-
-
-def _waiting(state: State, rank: int) -> int:
-    queues = (prefill_queue(rank), join_queue(rank), retracted_queue(rank))
-    return sum(int(state.queues["size"][queue]) for queue in queues)
 
 
 def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:

@@ -1,0 +1,161 @@
+"""Token accounts close whatever is cancelled, retracted, evicted and resumed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prorsa.cluster.effects import Effect
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.sim.simulation import Simulation
+from prorsa.events import LlmEnd, Role, TrajectoryEnd
+from tests.sim.pools import ORDER, Flipper, Trip, Turn, check, make_profile, of, pool
+
+TIGHT_KV = 4_000
+
+
+@st.composite
+def trips(draw: st.DrawFn) -> list[Trip]:
+    """A few trajectories whose contexts fill a tight pool several times over."""
+    count = draw(st.integers(1, 12))
+    made = []
+    for i in range(count):
+        turns, context = [], 0
+        for _ in range(draw(st.integers(1, 4))):
+            new, output = draw(st.integers(1, 900)), draw(st.integers(1, 300))
+            reuse = draw(st.one_of(st.none(), st.integers(0, context)))
+            prompt = (context if reuse is None else reuse) + new
+            if prompt + output > TIGHT_KV:
+                break
+            turns.append(Turn(prompt, output, draw(st.floats(0, 3)), reuse))
+            context = prompt + output
+        sandbox_s, reward_s = draw(st.sampled_from([0.0, 0.7])), draw(st.sampled_from([0.0, 0.3]))
+        made.append(Trip(tuple(turns), sandbox_s, reward_s, step=i // 4))
+    return made
+
+
+ROLES: tuple[tuple[Role, ...], ...] = (
+    ("prefill", "decode"),
+    ("prefill", "decode", "prefill", "decode"),
+    ("prefill", "decode", "decode", "decode"),
+    ("prefill", "prefill", "decode", "prefill"),
+)
+POOLS = st.fixed_dictionaries(
+    {
+        "cache": st.sampled_from(["cold", "retained", "l3"]),
+        "mode": st.sampled_from(["async", "sync"]),
+        "concurrency": st.integers(1, 12),
+        "cache_flush": st.booleans(),
+        "weight_update_s": st.sampled_from([0.0, 2.0]),
+    }
+)
+PROFILES = st.builds(
+    make_profile,
+    kv_tokens=st.integers(TIGHT_KV, 3 * TIGHT_KV),
+    chunk_tokens=st.sampled_from([128, 1_000]),
+    max_running=st.integers(1, 8),
+    ranks=st.sampled_from([1, 1, 2]),
+)
+
+
+def finish(sim: Simulation, seen: list[Any]) -> None:
+    """Run to the end and check what every run must have brought about."""
+    for _ in range(20_000):
+        if sim.done:
+            break
+        seen += sim.advance(sim.now_s + 5.0)
+    assert sim.done, f"stuck at {sim.now_s} s"
+    check(sim)
+    workload, report = sim._workload, sim.report()
+    answers = {event.request_id: event.output_tokens for _, event in of(seen, LlmEnd)}  # type: ignore[attr-defined]
+    assert list(answers.values()) and len(answers) == workload.turns
+    asked = {
+        f"t{i:05d}-{k - workload.first_turn[i]:04d}": int(workload.output_tokens[k])
+        for i in range(workload.trajectories)
+        for k in range(workload.first_turn[i], workload.first_turn[i + 1])
+    }
+    assert answers == asked
+    assert report["output_tokens"] == workload.output_tokens.sum()
+    assert report["prompt_tokens"] == workload.prompt_tokens.sum()
+    assert len(of(seen, TrajectoryEnd)) == workload.trajectories
+    assert (sim._state.ranks["locked"] == 0).all()
+    assert (sim._state.ranks["held"] == 0).all()
+    assert (sim._state.ranks["outstanding"] == 0).all()
+    assert (sim._state.ranks["homes"] == 0).all()
+    assert (sim._state.workers["requests"] == 0).all()
+    times = [t for t, _ in seen]
+    assert times == sorted(times)
+
+
+@given(
+    trips(),
+    st.sampled_from(ROLES),
+    POOLS,
+    PROFILES,
+    st.lists(st.tuples(st.floats(0, 20), st.integers(0, 3)), max_size=8),
+)
+@settings(max_examples=120, deadline=None)
+def test_whole_flips_at_any_time_lose_and_repeat_no_token(
+    made: list[Trip],
+    roles: Sequence[Role],
+    settings_: dict[str, Any],
+    profile: Profile,
+    flips: list[tuple[float, int]],
+) -> None:
+    sim = pool(made, roles, profile=profile, **settings_)
+    flipper = Flipper(sim, {f"w{w}": role for w, role in enumerate(roles)})
+    for at_s, w in sorted(flips):
+        flipper.advance(at_s)
+        check(sim)
+        after = [role for worker, role in flipper.roles.items() if worker not in flipper.stage and worker != f"w{w}"]
+        if w < len(roles) and {"prefill", "decode"} <= set(after):
+            flipper.start(f"w{w}")
+        check(sim)
+    while flipper.stage:
+        flipper.advance(sim.now_s + 1.0)
+    finish(sim, flipper.events)
+
+
+@st.composite
+def disorder(draw: st.DrawFn) -> list[tuple[float, int, str]]:
+    """Effects in no order at all, on any worker but the first two."""
+    effect = st.tuples(st.floats(0, 20), st.integers(2, 3), st.sampled_from(ORDER))
+    return sorted(draw(st.lists(effect, max_size=14)))
+
+
+@given(trips(), st.sampled_from([*ROLES[1:], ("mixed",) * 4]), POOLS, PROFILES, disorder())
+@settings(max_examples=120, deadline=None)
+def test_effects_in_disorder_lose_and_repeat_no_token(
+    made: list[Trip],
+    roles: Sequence[Role],
+    settings_: dict[str, Any],
+    profile: Profile,
+    effects: list[tuple[float, int, str]],
+) -> None:
+    if "mixed" not in roles:
+        roles = ("prefill", "decode", *roles[2:])
+    sim = pool(made, roles, profile=profile, **settings_)
+    seen: list[Any] = []
+    for k, (at_s, w, action) in enumerate(effects):
+        while sim.now_s < at_s:
+            seen += sim.advance(at_s)
+        role: Role = ("prefill", "decode")[k % 2]
+        seen += sim.perform(
+            Effect(effect_id=f"e{k}", worker_id=f"w{w}", action=action, role=role, epoch=0, deadline_s=1.5)  # type: ignore[arg-type]
+        )
+        check(sim)
+    finish(sim, seen)
+
+
+@given(trips(), st.sampled_from([*ROLES, ("mixed", "mixed")]), POOLS, PROFILES)
+@settings(max_examples=40, deadline=None)
+def test_capacity_holds_at_every_moment(
+    made: list[Trip], roles: Sequence[Role], settings_: dict[str, Any], profile: Profile
+) -> None:
+    sim = pool(made, roles, profile=profile, **settings_)
+    seen: list[Any] = []
+    for _ in range(200):
+        seen += sim.advance(sim.now_s + 0.037)
+        check(sim)
+    finish(sim, seen)
