@@ -314,6 +314,9 @@ def run_hub(
     The journal is ``<run_dir>/journal``. Endpoints are those of ``<run_dir>/endpoints.json``, so that a hub that comes
     back is found where the last one was; without that file they are Unix sockets in the run directory.
     """
+    if not structlog.is_configured():
+        # Whatever starts this process may use its standard output for data.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         endpoints = Endpoints.load(run_dir)
     except UnavailableError:

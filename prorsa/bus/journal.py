@@ -266,12 +266,14 @@ def _lock(directory: Path) -> int:
 
 
 def _open_for_writing(path: Path) -> sqlite3.Connection:
+    # Made in one thread and used in another, as a hub may be; never by two at once.
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        db = sqlite3.connect(path, isolation_level=None)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     except sqlite3.Error as error:
+        db.close()
         raise JournalError(
             f"journal segment {path}: {error}; start a new run, and keep this one for reading"
         ) from error

@@ -163,13 +163,12 @@ class JournalReader:
         path = (self.directory / segment.file).absolute()
         if not segment.sealed and not path.exists():
             return None
-        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-        try:
-            db.execute("SELECT 1 FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            # A write-ahead log needs a writable directory; a sealed segment on read-only media has none.
-            db.close()
-            db = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        db = _open_read_only(path.as_uri(), "mode=ro")
+        if db is None:
+            # A write-ahead log needs a writable directory; a sealed segment on read-only media needs none.
+            db = _open_read_only(path.as_uri(), "mode=ro&immutable=1")
+        if db is None:
+            raise sqlite3.OperationalError(f"cannot open {path.name}")
         self._open[segment.file] = db
         return db
 
@@ -186,3 +185,18 @@ def _overlaps(segment: Segment, after_seq: int, upto_seq: int | None) -> bool:
     ends_before = segment.last_seq is not None and segment.last_seq <= after_seq
     begins_after = upto_seq is not None and segment.first_seq is not None and segment.first_seq > upto_seq
     return not ends_before and not begins_after
+
+
+def _open_read_only(uri: str, options: str) -> sqlite3.Connection | None:
+    """Open a segment; None if SQLite cannot open it in this way."""
+    db = None
+    try:
+        db = sqlite3.connect(f"{uri}?{options}", uri=True, isolation_level=None, check_same_thread=False)
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        if db is not None:
+            db.close()
+        if not isinstance(error, sqlite3.OperationalError):
+            raise
+        return None
+    return db
