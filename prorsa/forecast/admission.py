@@ -120,11 +120,27 @@ class AdmissionDemand:
         path = resident_kv + np.cumsum(
             admitted + np.maximum(decoding, 0.0) * rate * moving - released - new_ends * context
         )
-        peak = np.maximum(np.maximum.accumulate(path), 0.0)[steps.bin_at]
+        peak = np.maximum(np.maximum.accumulate(path), 0.0)[steps.bin_at] + self._lift(
+            np.maximum(decoding, 0.0), context
+        )
         done = np.cumsum(outlook.finishes, axis=1)[:, steps.bin_at]
         size = rows.prompt_tokens + rows.output_tokens
         variance = (done * (1.0 - done)).T @ (size * size) + np.cumsum(starts)[steps.bin_at] * context**2
         return Sums(peak, np.maximum(peak[:, None] + np.sqrt(variance)[:, None] * _Z, 0.0))
+
+    def _lift(self, decoding: Array, context: float) -> Array:
+        """How far the peak lies above the highest mean, for a batch that comes and goes like a Poisson number.
+
+        The largest of n independent normal levels is about ``sqrt(2 ln n)`` deviations up; levels one stay apart are
+        taken as independent. While requests wait, what leaves is replaced at once and the level does not fluctuate so.
+        """
+        if self._outlook.queue.saturated:
+            return np.zeros(len(self._steps.at))
+        learner = self._learner
+        stay_s = self._output / learner.decode_rate.value + learner.prefill_latency_s.value
+        independent = np.maximum(np.array(self._steps.horizons_s) / max(stay_s, 1.0), 1.0)
+        level_sd = context * np.sqrt(np.maximum.accumulate(decoding)[self._steps.bin_at])
+        return np.sqrt(2.0 * np.log(independent)) * level_sd
 
     def _admissions(self, prefill: PrefillDemand) -> tuple[Array, Array]:
         """Requests that begin to decode, and prompt tokens that decode reserves, a second."""

@@ -27,6 +27,7 @@ class Columns:
     Attributes:
         state: int8, a :class:`State` or ``FREE``.
         key: int32, the wait that the trajectory is in, a key of the duration model (tool, start-up, return, reward).
+        tool: int32, the tool that runs, or ran last; meaningful from the first answer on.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.
@@ -44,6 +45,7 @@ class Columns:
     def __init__(self, capacity: int = 64) -> None:
         self.state: NDArray[np.int8] = np.full(capacity, FREE, np.int8)
         self.key: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.tool: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.turn: NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.since_s = _floats(capacity)
         self.expected_s = _floats(capacity)
@@ -70,7 +72,7 @@ class Columns:
             self._grow()
         slot = self._free.pop()
         self.state[slot] = State.DISPATCHED
-        self.key[slot] = 0
+        self.key[slot] = self.tool[slot] = 0
         self.turn[slot] = -1
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
@@ -86,7 +88,7 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (*_FLOATS, *_FLAGS, "state", "key", "turn"):
+        for name in (*_FLOATS, *_FLAGS, "state", "key", "tool", "turn"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE

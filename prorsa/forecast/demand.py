@@ -76,7 +76,7 @@ class PrefillDemand:
             chance, horizon_s = arrives[:, h], float(self._steps.edges_s[at])
             gone = self._learner.evicted.by(rows.idle_s + horizon_s / 2 + wait_s)
             gone = np.where(rows.flushed, 1.0, gone)
-            key = np.maximum(rows.key - Wait.UNKNOWN_TOOL, 0) * GAPS + gap_classes(rows, horizon_s)
+            key = np.maximum(rows.tool - Wait.UNKNOWN_TOOL, 0) * GAPS + gap_classes(rows, horizon_s)
             found = binned(key, chance * (1.0 - gone), len(hits.means))
             again = rows.prompt_tokens + hits.means[key]
             self._counts[h] += found @ hits.shares

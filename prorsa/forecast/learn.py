@@ -96,8 +96,8 @@ class Learner:
         self.ready_tokens += self.expected_uncached(request)
         if request.turn == 0:
             self.first_prompts.add(0, request.prompt_tokens)
-        if request.wait_key >= Wait.UNKNOWN_TOOL:
-            self.next_gap.add(hit_key(request.wait_key, gap_class(request.gap_s)))
+        if request.tool_key >= Wait.UNKNOWN_TOOL:
+            self.next_gap.add(hit_key(request.tool_key, gap_class(request.gap_s)))
 
     def admitted(self, t_s: float, request: Request) -> None:
         self._scores.admitted(t_s, request)
@@ -143,7 +143,7 @@ class Learner:
         if request.answered_s is not None and request.prefilled_s is not None:
             self.evicted.add(request.prefilled_s - request.answered_s, gone)
         if gone < _FOUND_BELOW:
-            self.hits.add(hit_key(request.wait_key, gap), uncached)
+            self.hits.add(hit_key(request.tool_key, gap), uncached)
 
     # --- a tick -----------------------------------------------------------------------------------------------------
 
@@ -222,6 +222,6 @@ def gap_class(gap_s: float | None) -> int:
     return 1 if gap_s is None else int(np.searchsorted(GAP_EDGES_S, gap_s))
 
 
-def hit_key(wait_key: int, gap: int) -> int:
+def hit_key(tool_key: int, gap: int) -> int:
     """Key of :attr:`Learner.hits` for a tool and a class of gaps; waits that are no tool count as unknown."""
-    return max(wait_key - Wait.UNKNOWN_TOOL, 0) * GAPS + gap
+    return max(tool_key - Wait.UNKNOWN_TOOL, 0) * GAPS + gap

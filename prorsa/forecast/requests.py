@@ -30,7 +30,7 @@ class Request:
         prompt_tokens: whole prompt.
         previous_prompt_tokens: of the turn before; None for first turns or where unknown.
         index_tokens: uncached tokens by the router's prefix index; None where unknown.
-        wait_key: the wait (a tool) that came before it; -1 where unknown.
+        tool_key: the tool that ran before it; -1 for first turns or where unknown.
         answered_s: end of the previous answer; None for first turns or where unknown.
         flushed: whether every cache was dropped since the trajectory's last prefill.
         attempt: the attempt under way.
@@ -50,7 +50,7 @@ class Request:
     prompt_tokens: int
     previous_prompt_tokens: int | None
     index_tokens: int | None
-    wait_key: int
+    tool_key: int
     answered_s: float | None
     flushed: bool
     ready_s: float

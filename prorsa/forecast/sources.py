@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import FREE, Columns, State
-from prorsa.forecast.learn import GAP_EDGES_S, GAPS, Learner
+from prorsa.forecast.learn import GAP_EDGES_S, Learner
 from prorsa.forecast.models import binned
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.waiting import Queue
@@ -40,6 +40,7 @@ class Rows:
     key: NDArray[np.int32]
     x: Array
     speed: Array
+    tool: NDArray[np.int32]
     turn: NDArray[np.int32]
     prompt_tokens: Array
     output_tokens: Array
@@ -77,6 +78,7 @@ def gather(columns: Columns, t_s: float, decode_rate: float, mean_prompt_tokens:
         key=np.where(decoding, np.int32(Wait.OUTPUT), np.where(hinted, np.int32(Wait.HINTED), key)).astype(np.int32),
         x=np.where(decoding, output, elapsed_s * speed),
         speed=np.where(decoding, decode_rate, speed),
+        tool=columns.tool[slot],
         turn=columns.turn[slot],
         prompt_tokens=np.where(np.isnan(prompt), mean_prompt_tokens, prompt),
         output_tokens=output,
@@ -327,7 +329,7 @@ class Lookout:
 
 def gap_classes(rows: Rows, ahead_s: float) -> NDArray[np.intp]:
     """The class of each row's gap if it ends within ``ahead_s``: half of that is added to what has passed."""
-    return np.searchsorted(GAP_EDGES_S, np.minimum(rows.x / rows.speed + ahead_s / 2, 1e9)).clip(0, GAPS - 1)
+    return np.searchsorted(GAP_EDGES_S, rows.idle_s + ahead_s / 2)
 
 
 def _convolve(first: Array, second: Array) -> Array:
