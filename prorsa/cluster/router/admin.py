@@ -17,12 +17,21 @@ log = structlog.get_logger(__name__)
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A step of a flip. ``lease_epoch`` None is an operator; ``epoch`` is the worker's in the flip."""
+    """A step of a flip.
+
+    Attributes:
+        epoch: the worker's, in the flip.
+        lease_epoch: the controller's; None is an operator.
+        role: the role to warm or to serve in.
+        deadline_s: limit of a drain.
+        cache_kept: whether the worker's prefix cache has survived the change of its role.
+    """
 
     epoch: int
     lease_epoch: int | None = None
     role: Role | None = None
     deadline_s: float = 30.0
+    cache_kept: bool = False
 
 
 class PairAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,9 +113,13 @@ class AdminApi:
         step, entry = await self._step(request)
         if step.role is None:
             raise RefusedError("which role: give `role`")
+        before = entry.role
         entry = self._set(entry, step, state="warming")
+        dropped = 0
+        if entry.role != before and not step.cache_kept:
+            dropped = self._dispatcher.sessions.drop_worker(entry.worker_id)
         peer = await self._prove_with_one(entry)
-        return reply({"ok": True, "peer": peer})
+        return reply({"ok": True, "peer": peer, "kv_tokens_dropped": dropped})
 
     async def admit(self, request: web.Request) -> web.Response:
         """Let the worker serve."""

@@ -125,11 +125,9 @@ def _table(saved: Saved | None, config: RouterConfig) -> Table:
         return Table.empty()
     table = saved.table
     for entry in list(table):
-        if saved.run_id != config.run_id:
-            # A new run knows none of the workers: they are met, and announced, as if they had just started.
-            entry = structs.replace(entry, boot=None, state="serving")  # noqa: PLW2901
-        if table.lease_epoch == 0 and entry.state != "dead":
-            # Without a controller nobody would ever admit again what was on its way.
-            entry = structs.replace(entry, state="serving")  # noqa: PLW2901
-        table.put(entry)
+        # A flip that a controller has under way goes on; without a controller nobody would ever end it.
+        flipping = table.lease_epoch > 0 and entry.state in ("fenced", "draining", "warming", "quarantined")
+        # A new run knows none of the workers: they are announced as if they had just started.
+        boot = entry.boot if saved.run_id == config.run_id else None
+        table.put(structs.replace(entry, boot=boot, state=entry.state if flipping else "unmet"))
     return table

@@ -204,7 +204,7 @@ class Fleet:
     def _entry(self, member: Member, info: ServerInfo, model: ModelInfo, before: Entry | None) -> Entry:
         same = before is not None and before.boot == info.boot
         moved = before is not None and before.role != model.role
-        state = before.state if before is not None and same and before.state != "dead" else "serving"
+        state = before.state if before is not None and same and before.state not in ("dead", "unmet") else "serving"
         why_not = info.why_not_flippable()
         return Entry(
             worker_id=member.worker_id,

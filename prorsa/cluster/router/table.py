@@ -13,10 +13,11 @@ from prorsa.cluster.sglang.bootstrap import spell_host
 from prorsa.errors import RefusedError
 from prorsa.events import Role
 
-EntryState = Literal["serving", "fenced", "draining", "warming", "quarantined", "dead"]
+EntryState = Literal["serving", "fenced", "draining", "warming", "quarantined", "dead", "unmet"]
+"""``unmet``: known from before a restart of the router, and not seen alive since."""
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(Struct, frozen=True, kw_only=True):
     """One worker in the table.
 
     Attributes:

@@ -123,6 +123,18 @@ class WorkerClient:
                 return reply
             await asyncio.sleep(IDLE_POLL_S)
 
+    async def probe(self, rid: str, bootstrap_host: str, *, timeout_s: float) -> None:
+        """Have the engine make one token without a peer; raises if it does not, as when it is paused."""
+        body = {
+            "rid": rid,
+            "input_ids": [0],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+            "bootstrap_host": bootstrap_host,
+            "bootstrap_room": 0,
+            "log_metrics": False,
+        }
+        await self._ask("POST", "/generate", body, timeout_s=timeout_s)
+
     async def abort(self, rid: str) -> None:
         """Abort one request by its exact id; unknown ids are ignored by the worker."""
         await self._ask("POST", "/abort_request", {"rid": rid})

@@ -23,6 +23,7 @@ _BACKENDS_THAT_FLIP: Final = ("mooncake", "mooncake_tcp", "mori", "ascend")
 class InternalState(Struct, frozen=True, kw_only=True):
     """The live part of ``/server_info``, one a DP rank."""
 
+    disaggregation_mode: str | None = None
     decode_cuda_graph_memory_gb: float | None = None
     effective_max_running_requests_per_dp: int | None = None
 
@@ -58,6 +59,11 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     def launch_role(self) -> Role:
         """The role that the worker was launched in; it may have another one now."""
         return role_of(self.disaggregation_mode)
+
+    @property
+    def live_roles(self) -> set[Role]:
+        """The roles that the schedulers of all DP ranks have now."""
+        return {role_of(state.disaggregation_mode) for state in self.internal_states if state.disaggregation_mode}
 
     @property
     def boot(self) -> str:
