@@ -94,7 +94,19 @@ class Hub:
         self._config = config
         self.boot = uuid.uuid4().hex[:8]
         """Differs with each start."""
+        self._announced: set[tuple[str, str]] = set()
+        self._nagged: dict[str, tuple[int, float]] = {}
         self._writer = JournalWriter(config.journal, run_id=_run_id(config), meta=config.meta)
+        try:
+            self._take_over()
+            self._open_sockets()
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def _take_over(self) -> None:
+        """Go on from what the journal says."""
+        config = self._config
         self._reader = JournalReader(config.journal)
         self._clock = RunClock(config.speed, _run_time_now(self._writer, config.speed))
         self._orderer = Orderer(
@@ -106,9 +118,6 @@ class Hub:
         )
         self._values, self._commands, self._lease = recover(self._reader, time.monotonic())
         self._desk = ReadDesk(self._reader, self._values, self.status)
-        self._announced: set[tuple[str, str]] = set()
-        self._nagged: dict[str, tuple[int, float]] = {}
-        self._open_sockets()
 
     def _open_sockets(self) -> None:
         endpoints = self._config.endpoints
@@ -121,7 +130,6 @@ class Hub:
             self._receiver = Receiver(self._context, endpoints.ingest)
         except ProrsaError:
             self._context.destroy()
-            self._writer.close()
             raise
         self.endpoints = Endpoints(self._receiver.endpoint, self._fanout.endpoint, control)
         """Where this hub is, with wildcards filled in."""

@@ -122,16 +122,14 @@ class JournalWriter:
             return
         if rows[0].hub_seq != self.last_seq + 1 or rows[-1].hub_seq != self.last_seq + len(rows):
             raise InvariantError(f"rows {rows[0].hub_seq}..{rows[-1].hub_seq} do not follow hub_seq {self.last_seq}")
-        self._roll_if_full(rows[0])
         seqs = {row.source: row.seq for row in rows} | dict(source_seqs or {})
         counts = {name: self.type_counts.get(name, 0) + n for name, n in Counter(row.type for row in rows).items()}
         wall_ns = time.time_ns()
         try:
+            self._roll_if_full(rows[0])
             self._commit(rows, seqs, counts, wall_ns)
-        except sqlite3.Error as error:
-            raise JournalError(
-                f"journal {self.directory}: cannot write: {error}; check the disk, then restart"
-            ) from error
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(f"journal {self.directory}: cannot write: {error}; check the disk") from error
         self.source_seqs.update(seqs)
         self.type_counts.update(counts)
         self.last_seq, self.last_t_ns, self.last_wall_ns = rows[-1].hub_seq, rows[-1].t_ns, wall_ns
@@ -140,9 +138,13 @@ class JournalWriter:
         """Seal the segment and give the directory free. A sealed segment is one plain file."""
         if self._lock < 0:
             return
-        self._seal()
-        os.close(self._lock)
-        self._lock = -1
+        try:
+            self._seal()
+        except (sqlite3.Error, OSError):
+            self._db = None  # a full disk, say: the segment stays open, and the next writer goes on with it
+        finally:
+            os.close(self._lock)
+            self._lock = -1
 
     def _commit(self, rows: Sequence[Row], seqs: dict[str, int], counts: dict[str, int], wall_ns: int) -> None:
         db = self._db

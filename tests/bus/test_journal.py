@@ -20,16 +20,13 @@ from prorsa.bus.journal import JournalReader, JournalWriter, Row, row_of
 from prorsa.bus.layout import MANIFEST_FILE, Manifest, Segment
 from prorsa.errors import InvariantError, JournalError, RefusedError
 from prorsa.events import Stamped
-
 from tests.bus.conftest import numbers, token
 
 
 def rows(first: int, last: int, source: str = "me#1") -> list[Row]:
     """Rows ``first`` to ``last``: every third is a worker's load, the others tokens."""
     return [
-        row_of(
-            Stamped(n, n * 1000, source, n, n, events.WorkerLoad(worker_id=f"w{n}") if n % 3 == 0 else token(n))
-        )
+        row_of(Stamped(n, n * 1000, source, n, n, events.WorkerLoad(worker_id=f"w{n}") if n % 3 == 0 else token(n)))
         for n in range(first, last + 1)
     ]
 
@@ -56,7 +53,7 @@ def test_a_recording_gives_back_what_was_written(tmp_path: Path) -> None:
         assert reader.last("flip") is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 7), max_size=12),
     st.integers(1, 9),
@@ -75,9 +72,10 @@ def test_any_range_is_read_over_segments(
         wanted = [r for r in written if after < r.hub_seq <= upto and (types is None or r.type in types)]
         assert hub_seqs(directory, after_seq=after, upto_seq=upto, types=types) == [r.hub_seq for r in wanted]
         with JournalReader(directory, strict=True) as reader:
-            assert reader.page(after, 4, types) == [
-                r for r in written if r.hub_seq > after and (types is None or r.type in types)
-            ][:4]
+            assert (
+                reader.page(after, 4, types)
+                == [r for r in written if r.hub_seq > after and (types is None or r.type in types)][:4]
+            )
             t_ns = upto * 1000 + 500
             assert reader.seq_before(t_ns) == min(upto, len(written))
 

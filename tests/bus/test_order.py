@@ -9,7 +9,6 @@ from prorsa.bus.layout import Row
 from prorsa.bus.order import Orderer
 from prorsa.bus.outbox import Outbox
 from prorsa.events import Batch
-
 from tests.bus.conftest import token
 
 
@@ -108,10 +107,7 @@ def test_what_is_kept_is_ordered_once_and_what_is_lost_is_announced(plan: list[t
     assert [row.t_ns for row in line.rows] == sorted(row.t_ns for row in line.rows)
     seen = {row.seq for row in line.rows}
     announced = [
-        seq
-        for e in decoded
-        if isinstance(e, events.BusOverflow)
-        for seq in range(e.first_seq, e.first_seq + e.lost)
+        seq for e in decoded if isinstance(e, events.BusOverflow) for seq in range(e.first_seq, e.first_seq + e.lost)
     ]
     assert sorted([*seen, *announced]) == list(range(1, line.outbox.last_seq + 1))
     assert line.outbox.lost == len(announced) == line.count - len(line.kept)

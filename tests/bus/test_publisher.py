@@ -10,7 +10,6 @@ from pathlib import Path
 from prorsa import events
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.wire import Endpoints
-
 from tests.bus.conftest import HubThread, numbers, token
 
 
@@ -96,7 +95,9 @@ def test_publish_all_is_one_batch(hub_thread: HubThread) -> None:
 def test_what_msgpack_cannot_hold_is_refused_quietly(hub_thread: HubThread) -> None:
     with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
         assert not publisher.publish(events.LlmFirstToken(rid=object()))  # type: ignore[arg-type]
-        assert not publisher.publish(events.LlmEnd(request_id="r", attempt=0, output_tokens=2**70, finish_reason="stop"))
+        assert not publisher.publish(
+            events.LlmEnd(request_id="r", attempt=0, output_tokens=2**70, finish_reason="stop")
+        )
         assert publisher.publish(token(1))
         assert publisher.flush(10)
         assert publisher.stats().unencodable == 2

@@ -14,7 +14,6 @@ from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints
 from prorsa.errors import InputError, RefusedError, UnavailableError
 from prorsa.events import Stamped
-
 from tests.bus.conftest import HubProcess, HubThread, numbers, token
 
 
@@ -148,9 +147,7 @@ async def test_waiting_events_can_be_taken_at_once(hub_thread: HubThread) -> Non
             assert numbers(subscriber.take()) == [5, 6, 7, 8, 9]
 
 
-async def test_the_link_shows_the_hub_going_and_coming(
-    hub_thread: HubThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_link_shows_the_hub_going_and_coming(hub_thread: HubThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prorsa.bus.pulse.STALE_S", 0.4)
     monkeypatch.setattr("prorsa.bus.pulse.DISCONNECTED_S", 1.3)
     async with Subscriber(hub_thread.endpoints) as subscriber:
@@ -169,7 +166,7 @@ async def test_the_link_shows_the_hub_going_and_coming(
 
 async def wait_for_state(subscriber: Subscriber, state: str) -> None:
     async with asyncio.timeout(10):
-        while subscriber.link.state != state:
+        while subscriber.link.state != state:  # noqa: ASYNC110 - the link is a property to look at
             await asyncio.sleep(0.02)
 
 
