@@ -8,38 +8,28 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import msgspec
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.containers import Container, Horizontal
 from textual.screen import Screen
-from textual.widgets import Static
 
 from prorsa.bus.wire import Endpoints
 from prorsa.clock import nanoseconds
 from prorsa.console import forms
 from prorsa.console.actions import ACTIONS, Action, bindings
 from prorsa.console.commander import BusCommander, Commander
-from prorsa.console.components.decisions import DecisionPanel
 from prorsa.console.components.dialogs import ActionDialog, AskText, ConfirmLeave, HelpPage
-from prorsa.console.components.drawing import Drawing
-from prorsa.console.components.footer import Footer
-from prorsa.console.components.requests import RequestPanel
-from prorsa.console.components.topbar import Banner, SplitBar, Timeline, TopBar
-from prorsa.console.components.trends import TARGETS, DemandChart, Sparks, SplitChart, Window
+from prorsa.console.components.overview import Overview
 from prorsa.console.components.workers import WorkerTable
 from prorsa.console.feeds import Feed, LiveFeed
 from prorsa.console.forms import Ask, Form
 from prorsa.console.look import ASCII, UNICODE, Look
 from prorsa.console.model import ConsoleModel
 from prorsa.console.playback import JournalFeed
-from prorsa.console.status import FeedStatus, is_old, waiting_for, why_old
 from prorsa.console.text import parse_duration_s
 from prorsa.errors import InputError, ProrsaError, UnavailableError
 from prorsa.events import Command
 
 TICK_S: Final = 0.5
-MIN_COLUMNS: Final = 40
-MIN_ROWS: Final = 12
 SEEK_STEP_S: Final = 10.0
 
 
@@ -56,14 +46,6 @@ class ProrsaConsole(App[None]):
     TITLE = "Prorsa"
     CSS_PATH = "console.tcss"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
-    # Textual declares these two as instance variables, so they cannot be ClassVars here.
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-tiny"),
-        (MIN_COLUMNS, "-narrow"),
-        (80, "-medium"),
-        (120, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (MIN_ROWS, "-short"), (46, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,
@@ -79,60 +61,27 @@ class ProrsaConsole(App[None]):
         self.commander = commander
         self.read_only = commander is None
         self.model = ConsoleModel()
-        self.window = Window()
         self.failure: Exception | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.top = TopBar(self.model, self.look, read_only=self.read_only)
-        self.bar = SplitBar(self.model, self.look)
-        self.timeline = Timeline(self.model, self.look)
-        self.banner = Banner(self.model, self.look)
-        self.waiting = Static(id="waiting")
-        self.body = Container(id="body")
-        self.charts = [
-            SplitChart(self.model, self.look, self.window, id="split"),
-            *(DemandChart(self.model, self.look, self.window, target) for target in TARGETS),
-        ]
-        self.table = WorkerTable(self.model, self.look)
-        self._tick_s = tick_s
         self._kind = feed.status().kind
+        self.overview = Overview(self.model, self.look, kind=self._kind, read_only=self.read_only)
+        self._dialog: ActionDialog | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tick_s = tick_s
         self._drawn_version = -1
         self._held = False
         self.set_class(self.look.glyphs.ascii, "ascii")
 
-    # --- what is on the screen -------------------------------------------------------------------------------------
+    def get_default_screen(self) -> Screen[None]:
+        """The overview is what the console opens with."""
+        return self.overview
 
-    def compose(self) -> ComposeResult:
-        """All widgets; the size decides which of them are shown."""
-        yield self.top
-        yield self.bar
-        yield self.timeline
-        yield self.banner
-        yield self.waiting
-        yield Static(id="small")
-        with self.body:
-            with Horizontal(id="charts"):
-                yield from self.charts
-            yield Sparks(self.model, self.look, self.window)
-            with Container(id="main"):
-                with Container(id="left"):
-                    yield self.table
-                    yield RequestPanel(self.model, self.look)
-                yield DecisionPanel(self.model, self.look)
-        yield Footer(self.model, self.look, kind=self._kind, read_only=self.read_only)
+    @property
+    def table(self) -> WorkerTable:
+        """The table whose cursor the actions refer to."""
+        return self.overview.table
 
     def on_mount(self) -> None:
-        """Name the panels, begin to listen and to draw."""
-        titles = {
-            "split": "split over time",
-            "workers": "workers",
-            "requests": "requests and overrides",
-            "decisions": "decisions",
-        }
-        titles |= {target.key.replace("_", "-"): f"{target.title}, next 15 s" for target in TARGETS}
-        for widget_id, title in titles.items():
-            self.query_one(f"#{widget_id}").border_title = title
-        self.timeline.set_class(self._kind == "replay", "shown")
-        self.table.focus()
+        """Begin to listen and to draw."""
         self._start(self.feed.run(self.model))
         self.set_interval(self._tick_s, self.tick)
         self.tick()
@@ -156,41 +105,20 @@ class ProrsaConsole(App[None]):
             self.failure = error
             self.exit()
 
-    def on_resize(self) -> None:
-        """Say what size is needed, where it is too small."""
-        text = f"The console needs {MIN_COLUMNS}×{MIN_ROWS}; this terminal has {self.size.width}×{self.size.height}."
-        self.query_one("#small", Static).update(self.look.plain(text))
-
     def tick(self) -> None:
         """Draw what has changed since the last tick. A held display changes its top bar alone."""
         status = self.feed.status()
-        self._draw_status(status)
+        self.overview.show_status(status, held=self._held)
         if self._held or self._drawn_version == self.model.version:
             return
         self._drawn_version = self.model.version
         self.redraw()
 
-    def _draw_status(self, status: FeedStatus) -> None:
-        known = self.model.view is not None
-        old = known and is_old(status, ended=self.model.ended is not None)
-        self.top.status, self.top.paused, self.timeline.status = status, self._held, status
-        self.banner.old, self.banner.now_ns = why_old(status) if old else None, status.now_ns
-        self.bar.set_class(old, "old")
-        self.body.set_class(old, "old")
-        self.body.set_class(known, "shown")
-        self.waiting.set_class(known, "hidden")
-        if not known:
-            self.waiting.update(self.look.plain("\n".join(waiting_for(status))))
-        for widget in (self.top, self.timeline, self.banner):
-            widget.redraw()
-
     def redraw(self) -> None:
         """Draw all that is on the screen from the model."""
-        self.window.follow(self.model.known_s)
-        for widget in self.query(Drawing):
-            widget.redraw()
-        if isinstance(self.screen, ActionDialog):
-            self.screen.update_impact()
+        self.overview.redraw()
+        if self._dialog is not None:
+            self._dialog.update_impact()
 
     # --- steering --------------------------------------------------------------------------------------------------
 
@@ -212,9 +140,11 @@ class ProrsaConsole(App[None]):
                 yield SystemCommand(action.label, action.help, getattr(self, f"action_{action.id}"))
 
     def _ask(self, form: Form) -> None:
-        self.push_screen(ActionDialog(form, self.look), self._asked)
+        self._dialog = ActionDialog(form, self.look)
+        self.push_screen(self._dialog, self._asked)
 
     def _asked(self, ask: Ask | None) -> None:
+        self._dialog = None
         if ask is not None:
             self._start(self._send(ask))
 
@@ -357,12 +287,12 @@ class ProrsaConsole(App[None]):
 
     def action_zoom_in(self) -> None:
         """Show a shorter stretch of time."""
-        self.window.zoom(-1)
+        self.overview.window.zoom(-1)
         self.redraw()
 
     def action_zoom_out(self) -> None:
         """Show a longer stretch of time."""
-        self.window.zoom(1)
+        self.overview.window.zoom(1)
         self.redraw()
 
     def action_sort(self) -> None:

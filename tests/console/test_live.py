@@ -14,8 +14,6 @@ from prorsa.clock import nanoseconds
 from prorsa.console.app import ProrsaConsole, make_console
 from prorsa.console.commander import BusCommander
 from prorsa.console.components.dialogs import ActionDialog, ConfirmLeave
-from prorsa.console.components.topbar import TopBar
-from prorsa.console.components.workers import WorkerTable
 from prorsa.console.feeds import LiveFeed
 from prorsa.console.look import Look
 from prorsa.console.requests import RequestLife
@@ -32,7 +30,7 @@ def console(endpoints: Endpoints, *, timeout_s: float = 5.0) -> ProrsaConsole:
     )
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 5.0) -> None:
+async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
     """Wait until something holds; fail if it does not in time."""
     async with asyncio.timeout(within_s):
         while not holds():
@@ -41,7 +39,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float
 
 async def shown(pilot: Pilot[None], app: ProrsaConsole, controller: TinyController) -> None:
     controller.show()
-    await until(pilot, lambda: app.model.view is not None and app.query_one("#body").has_class("shown"))
+    await until(pilot, lambda: app.model.view is not None and app.overview.body.has_class("shown"))
 
 
 async def fill(pilot: Pilot[None], app: ProrsaConsole, **answers: str) -> None:
@@ -149,16 +147,16 @@ async def test_the_frame_survives_the_hub_and_ages_until_it_is_back(tmp_path: Pa
             pilot = await context.__aenter__()
             await shown(pilot, app, controller)
     try:
-        top = app.query_one(TopBar)
-        await until(pilot, lambda: "STALE" in top.badges()[0].text or "DISCONNECTED" in top.badges()[0].text, 8.0)
-        await until(pilot, lambda: app.query_one("#body").has_class("old"))
-        assert app.query_one(WorkerTable).rows()
+        top = app.overview.top
+        await until(pilot, lambda: "STALE" in top.badges()[0].text or "DISCONNECTED" in top.badges()[0].text)
+        await until(pilot, lambda: app.overview.body.has_class("old"))
+        assert app.table.rows()
         assert "last frame" in screen_text(app)
         with running_hub(tmp_path) as endpoints:
             async with tiny_controller(endpoints) as controller:
                 controller.show(policy="static:4:4", tick_ns=nanoseconds(9.0))
-                await until(pilot, lambda: top.badges()[0].text == "● LIVE" and "static:4:4" in screen_text(app), 8.0)
-                assert not app.query_one("#body").has_class("old")
+                await until(pilot, lambda: top.badges()[0].text == "● LIVE" and "static:4:4" in screen_text(app))
+                assert not app.overview.body.has_class("old")
     finally:
         await context.__aexit__(None, None, None)
 
@@ -172,7 +170,7 @@ async def test_a_silent_controller_makes_the_frame_old_though_the_hub_lives(tmp_
             publisher.publish(story.view_at(10.0))
             await until(pilot, lambda: app.model.view is not None)
             clock[0] = 4.2
-            await until(pilot, lambda: app.query_one(TopBar).badges()[0].text == "STALE 4.2 s")
+            await until(pilot, lambda: app.overview.top.badges()[0].text == "STALE 4.2 s")
             assert "the controller sends no view" in screen_text(app)
 
 

@@ -16,7 +16,7 @@ from prorsa.errors import JournalError
 from tests.console.harness import record, screen_text
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 5.0) -> None:
+async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
     async with asyncio.timeout(within_s):
         while not holds():
             await pilot.pause(0.02)

@@ -57,14 +57,14 @@ async def test_on_loss_the_last_frame_stays_dimmed_with_its_age() -> None:
         app.tick()
         await pilot.pause()
         fresh = screen_text(app)
-        assert not app.body.has_class("old")
+        assert not app.overview.body.has_class("old")
         feed_of(app).status_now = story.live(state="disconnected", age_s=64.0, view_age_s=64.0, retries=7)
         app.tick()
         await pilot.pause()
         text = screen_text(app)
         assert "DISCONNECTED (retry 7)" in text
         assert "last frame 1:04 old" in text
-        assert app.body.styles.opacity < 1
+        assert app.overview.body.styles.opacity < 1
         for word in ("P prefill", "4P:4D", "15 s ahead", "w3"):
             assert text.count(word) == fresh.count(word)
 
