@@ -140,7 +140,8 @@ class AdmissionDemand:
         stay_s = self._output / learner.decode_rate.value + learner.prefill_latency_s.value
         independent = np.maximum(np.array(self._steps.horizons_s) / max(stay_s, 1.0), 1.0)
         level_sd = context * np.sqrt(np.maximum.accumulate(decoding)[self._steps.bin_at])
-        return np.sqrt(2.0 * np.log(independent)) * level_sd
+        lift: Array = np.sqrt(2.0 * np.log(independent)) * level_sd
+        return lift
 
     def _admissions(self, prefill: PrefillDemand) -> tuple[Array, Array]:
         """Requests that begin to decode, and prompt tokens that decode reserves, a second."""
