@@ -1,6 +1,6 @@
 """Fans events out to subscribers over a PUB socket: one event a message, with marks and heartbeats in between."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,9 @@ from prorsa.errors import ConfigError
 
 FANOUT_HWM: Final = 20_000
 """Messages queued for one subscriber; a slower one loses what comes beyond, notices, and asks for a replay."""
+
+MARK_EVENTS: Final = 1000
+"""Events after which a mark is sent, if a burst is longer."""
 
 
 def stamp(row: Row) -> bytes:
@@ -30,7 +33,6 @@ class Fanout:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, counts: dict[str, int]) -> None:
         self.heads = dict(counts)
         """How many events of each type have been sent, which is the sequence of the last one."""
-        self._head_seq = 0
         self._beats = 0
         self._marks = 0
         self._socket = context.socket(zmq.PUB)
@@ -41,20 +43,23 @@ class Fanout:
         """Close the socket."""
         self._socket.close()
 
-    def send(self, rows: Iterable[Row]) -> list[bytes]:
-        """Send each row as a stamped event, then a mark; returns the stamped events."""
-        sent = []
+    def send(self, rows: Sequence[Row]) -> list[bytes]:
+        """Send each row as a stamped event, with marks; returns the stamped events."""
+        sent: list[bytes] = []
+        for at in range(0, len(rows), MARK_EVENTS):
+            sent += self._send_marked(rows[at : at + MARK_EVENTS])
+        return sent
+
+    def _send_marked(self, rows: Sequence[Row]) -> list[bytes]:
         heads, send = self.heads, self._socket.send_multipart
+        sent = []
         for row in rows:
             sequence = heads[row.type] = heads.get(row.type, 0) + 1
             payload = stamp(row)
             send(wire.pack(row.type.encode(), sequence, payload))
             sent.append(payload)
-            self._head_seq = row.hub_seq
-        if sent:
-            self._marks += 1
-            mark = wire.encode(wire.Mark(self._head_seq, heads))
-            send(wire.pack(wire.MARK_TOPIC, self._marks, mark))
+        self._marks += 1
+        send(wire.pack(wire.MARK_TOPIC, self._marks, wire.encode(wire.Mark(rows[-1].hub_seq, heads))))
         return sent
 
     def beat(self, status: wire.HubStatus) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from prorsa import events
-from prorsa.bus import subscriber as subscriber_module
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
-from prorsa.bus.wire import Endpoints
+from prorsa.bus.wire import REPLAY_PAGE_EVENTS, Endpoints
 from prorsa.errors import InputError, RefusedError, UnavailableError
 from prorsa.events import Stamped
 from tests.bus.conftest import HubProcess, HubThread, numbers, token
@@ -112,28 +111,40 @@ async def test_every_event_once_over_hub_restarts(hub_process: HubProcess) -> No
     assert loads == [s for s in received if isinstance(s.event, events.WorkerLoad)]
 
 
-async def test_a_slow_subscriber_is_repaired(hub_thread: HubThread, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_subscriber_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read while the queue is full, the PUB socket drops, and the journal fills the holes in order."""
-    monkeypatch.setattr(subscriber_module, "SUBSCRIBER_HWM", 50)
-    total = 60_000
+    monkeypatch.setattr("prorsa.bus.subscriber.SUBSCRIBER_HWM", 50)
+    monkeypatch.setattr("prorsa.bus.fanout.FANOUT_HWM", 100)
+    hub = HubThread(tmp_path)
+    hub.start()
+    total = 30_000
     async with (
-        Subscriber(hub_thread.endpoints, queue_events=500) as everything,
-        Subscriber(hub_thread.endpoints, ["worker.", "alert"], queue_events=500) as some,
+        Subscriber(hub.endpoints, queue_events=3000) as everything,
+        Subscriber(hub.endpoints, ["worker.", "alert"], queue_events=3000) as some,
     ):
-        with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
+        with Publisher(hub.endpoints.ingest, "me") as publisher:
             for n in range(total):
-                if n % 3:
-                    publisher.publish(token(n))
-                else:
-                    publisher.publish(events.WorkerLoad(worker_id=f"w{n}"))
+                publisher.publish(token(n) if n % 3 else events.WorkerLoad(worker_id=f"w{n}"))
             assert await asyncio.to_thread(publisher.flush, 20)
+            await asyncio.sleep(0.5)
+            # The queue, and what a page or a burst may add to it before the subscriber looks again.
+            assert 3000 <= everything.pending() < 3000 + 2 * REPLAY_PAGE_EVENTS
             publisher.publish(events.Alert(code="end", severity="info", text="end"))
             received = await receive(everything, total + 1)
             loads = await receive(some, total // 3 + 1)
         assert everything.link.gaps >= 1
         assert everything.link.repaired == everything.link.gaps
+    hub.stop()
     assert [s.hub_seq for s in received] == list(range(1, total + 2))
     assert loads == [s for s in received if not isinstance(s.event, events.LlmFirstToken)]
+
+
+async def test_a_long_batch_is_no_gap(hub_thread: HubThread) -> None:
+    async with Subscriber(hub_thread.endpoints, queue_events=3000) as subscriber:
+        with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
+            publisher.publish_all([token(n) for n in range(5000)])
+            assert numbers(await receive(subscriber, 5000)) == list(range(5000))
+        assert subscriber.link.gaps == 0
 
 
 async def test_waiting_events_can_be_taken_at_once(hub_thread: HubThread) -> None:
