@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.compound import compound_quantiles
-from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
+from prorsa.forecast.demand import LATER_ERROR, QUANTILES, SIZES, PrefillDemand, Sums, widen
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID, binned
 from prorsa.forecast.sources import Outlook, Rows, Steps
@@ -87,7 +87,8 @@ class AdmissionDemand:
         mean = waits.T @ size + later * later_size + first * first_size
         spread = compound_quantiles(counts, SIZES, QUANTILES) + sure[:, None]
         comes = outlook.burst_by[:, None] > 1.0 - QUANTILES
-        return Sums(mean + burst, spread + comes * burst[:, None])
+        error = LATER_ERROR * (later * later_size + first * first_size)
+        return Sums(mean + burst, widen(spread + comes * burst[:, None], error))
 
     def _total(self, size: Array) -> Sums:
         """Queue and arrivals; the queue's own uncertainty widens the spread."""
@@ -97,14 +98,8 @@ class AdmissionDemand:
         variance = (chance * (1.0 - chance)) @ (size * size) + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (
             self.queue > 0
         )
-        quantiles = self.arrivals.quantiles
-        low, middle, high = quantiles.T
-        down = np.sqrt((middle - low) ** 2 + _Z[2] ** 2 * variance)
-        up = np.sqrt((high - middle) ** 2 + _Z[2] ** 2 * variance)
-        centre = middle + self.queue
-        return Sums(
-            self.arrivals.mean + self.queue, np.stack([np.maximum(centre - down, 0.0), centre, centre + up], axis=1)
-        )
+        quantiles = widen(self.arrivals.quantiles, np.sqrt(variance))
+        return Sums(self.arrivals.mean + self.queue, quantiles + self.queue[:, None])
 
     def _kv_need(self, prefill: PrefillDemand, resident_kv: float) -> Sums:
         rows, outlook, learner, steps = self._rows, self._outlook, self._learner, self._steps

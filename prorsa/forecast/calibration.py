@@ -33,9 +33,10 @@ class Calibrator:
 
     Each settled window moves the logarithm of a factor by a small step along the gradient of the pinball loss: the
     median up if the actual lay above it, down if below; the lower (upper) width out by 0.9 of a step if the actual fell
-    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. For the median it
-    counts where *today's* factor would have put it: a window may settle minutes after its forecast, and steering by
-    what was said then would swing to and fro. Windows overlap, so the step is divided by their length.
+    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. It counts where
+    *today's* factor would have put the median, and today's widths around the median that was said: a window may settle
+    minutes after its forecast, and steering by the factors of then would swing to and fro. Windows overlap, so the
+    step is divided by their length.
 
     Args:
         horizon_s: length of the windows.
@@ -43,7 +44,7 @@ class Calibrator:
         width_rate: step of the widths, likewise.
     """
 
-    def __init__(self, horizon_s: float, *, rate: float = 0.1, width_rate: float = 1.0) -> None:
+    def __init__(self, horizon_s: float, *, rate: float = 0.1, width_rate: float = 0.5) -> None:
         self._step = rate / horizon_s
         self._width_step = width_rate / horizon_s
         self._log_bias = 0.0
@@ -61,12 +62,14 @@ class Calibrator:
 
     def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
         """A forecast that was ``raw``, and ``said`` after correction, has come out."""
-        median = raw.p50_arrivals * math.exp(self._log_bias)
-        if actual_arrivals != median:
-            step = math.copysign(self._step, actual_arrivals - median)
+        bias = math.exp(self._log_bias)
+        if actual_arrivals != raw.p50_arrivals * bias:
+            step = math.copysign(self._step, actual_arrivals - raw.p50_arrivals * bias)
             self._log_bias = _clip(self._log_bias + step, MAX_LOG_BIAS)
-        self._log_low = _clip(self._log_low + self._width_step * ((actual < said.p10) - 0.1), MAX_LOG_WIDTH)
-        self._log_high = _clip(self._log_high + self._width_step * ((actual > said.p90) - 0.1), MAX_LOG_WIDTH)
+        below = actual < said.p50 - raw.below * bias * math.exp(self._log_low)
+        above = actual > said.p50 + raw.above * bias * math.exp(self._log_high)
+        self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
+        self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
 
 
 def _clip(value: float, bound: float) -> float:

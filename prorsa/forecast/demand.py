@@ -15,6 +15,11 @@ from prorsa.forecast.waits import Wait
 
 Array = NDArray[np.float64]
 
+LATER_ERROR: Final = 0.15
+"""How well the number of requests that come back is known, as a share: the models' own error, not chance."""
+BACKLOG_ERROR: Final = 0.03
+"""How well the uncached tokens of what waits are known, as a share."""
+_Z90: Final = 1.2816
 QUANTILES: Final = np.array([0.1, 0.5, 0.9])
 SIZES: Final = (SIZE_GRID.edges[:-1] + SIZE_GRID.edges[1:]) / 2
 
@@ -25,6 +30,18 @@ class Sums:
 
     mean: Array
     quantiles: Array
+
+
+def widen(quantiles: Array, deviation: Array) -> Array:
+    """Quantiles (float64[H, 3]) of a sum with something independent and normal of a deviation (float64[H]).
+
+    The lowest may be negative: whoever adds a known part bounds the whole.
+    """
+    low, middle, high = quantiles.T
+    extra = (_Z90 * deviation) ** 2
+    down, up = np.sqrt((middle - low) ** 2 + extra), np.sqrt((high - middle) ** 2 + extra)
+    widened: Array = np.stack([middle - down, middle, middle + up], axis=1)
+    return widened
 
 
 class PrefillDemand:
@@ -137,4 +154,10 @@ class PrefillDemand:
         quantiles = compound_quantiles(self._counts, SIZES, QUANTILES) + self._sure[:, None]
         # A burst comes as a whole or not at all: it is part of a quantile if it is likelier than that.
         comes = self._outlook.burst_by[:, None] > 1.0 - QUANTILES
-        return Sums(mean, quantiles + comes * self._burst[:, None])
+        later = self.by_source["second"] + self.by_source["sampler"] - self._burst
+        return Sums(mean, widen(quantiles + comes * self._burst[:, None], LATER_ERROR * later))
+
+    def total(self, backlog_tokens: float) -> Sums:
+        """Arrivals, with the uncertainty of a backlog of so many tokens added to their spread (not the backlog)."""
+        error = np.full(len(self._steps.at), BACKLOG_ERROR * backlog_tokens)
+        return Sums(self.arrivals.mean, widen(self.arrivals.quantiles, error))

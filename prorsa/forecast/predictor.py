@@ -144,7 +144,7 @@ class Predictor:
             out += self._prefill_sources(prefill, queue, h, horizon_s)
             out.append(_row("decode_admission", horizon_s, "ready", float(admission.queue[h])))
             sums: tuple[tuple[ForecastTarget, float, Sums, Sums], ...] = (
-                ("prefill", queue.backlog_tokens, prefill.arrivals, prefill.arrivals),
+                ("prefill", queue.backlog_tokens, prefill.arrivals, prefill.total(queue.backlog_tokens)),
                 ("decode_admission", float(admission.queue[h]), admission.arrivals, admission.total),
                 ("kv_need", 0.0, admission.kv_need, admission.kv_need),
             )

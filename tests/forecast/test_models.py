@@ -1,0 +1,188 @@
+"""Duration, size and eviction models against distributions that are known."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prorsa.forecast.models import (
+    DURATION_GRID,
+    SIZE_GRID,
+    EndModel,
+    EvictionModel,
+    Frequencies,
+    HazardModel,
+    Prior,
+    Ratio,
+    Share,
+    SizeModel,
+)
+
+PRIORS = (Prior(median=5.0), Prior(median=5.0))
+NOTHING = (np.zeros(0, np.int32), np.zeros(0))
+
+
+def remaining(model, key, x, ahead):
+    keys = np.array([[key]])
+    return float(model.ends_by(keys, np.array([[x]]), np.array([[x + ahead]]))[0, 0])
+
+
+def fitted(samples, key=0, **options):
+    model = HazardModel(PRIORS, half_life=1e9, **options)
+    for sample in samples:
+        model.add(key, float(sample))
+    model.refresh(2, *NOTHING)
+    return model
+
+
+@given(st.floats(0.0, 1e6))
+def test_the_bin_of_a_value_holds_it(value):
+    index, edges = DURATION_GRID.index(value), DURATION_GRID.edges
+    assert index == DURATION_GRID.indices(np.array([value]))[0]
+    assert edges[index] <= value * (1 + 1e-9)
+    assert index == DURATION_GRID.bins - 1 or value <= edges[index + 1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("elapsed", [0.0, 2.0, 10.0, 30.0])
+@pytest.mark.parametrize("ahead", [1.0, 5.0, 15.0])
+def test_an_exponential_forgets_how_long_it_has_lasted(elapsed, ahead):
+    model = fitted(np.random.default_rng(1).exponential(10.0, 40_000))
+    assert remaining(model, 0, elapsed, ahead) == pytest.approx(1 - math.exp(-ahead / 10.0), abs=0.025)
+
+
+@pytest.mark.parametrize("elapsed", [2.0, 10.0, 60.0])
+@pytest.mark.parametrize("ahead", [5.0, 30.0])
+def test_a_pareto_lasts_the_longer_the_longer_it_has_lasted(elapsed, ahead):
+    alpha = 1.3
+    model = fitted(1.0 + np.random.default_rng(2).pareto(alpha, 40_000))
+    expected = 1 - (elapsed / (elapsed + ahead)) ** alpha
+    assert remaining(model, 0, elapsed, ahead) == pytest.approx(expected, abs=0.03)
+
+
+def test_waits_under_way_correct_the_bias_of_what_has_ended():
+    """Ten seconds into a run only short waits have ended; those that go on say that most are longer."""
+    draws = np.random.default_rng(3).exponential(30.0, 4000)
+    model = HazardModel(PRIORS, half_life=1e9)
+    for draw in draws[draws < 10.0]:
+        model.add(0, float(draw))
+    going = int((draws >= 10.0).sum())
+    model.refresh(2, np.zeros(going, np.int32), np.full(going, 10.0))
+    truth = 1 - math.exp(-5.0 / 30.0)
+    assert remaining(model, 0, 3.0, 5.0) == pytest.approx(truth, abs=0.02)
+    model.refresh(2, *NOTHING)
+    assert remaining(model, 0, 3.0, 5.0) > 2 * truth
+
+
+def test_without_data_the_prior_speaks_and_its_tail_is_a_power_law():
+    model = HazardModel((Prior(median=20.0, shape=4.0), Prior(median=5.0)))
+    model.refresh(2, *NOTHING)
+    assert model.quantile(0, 0.0, 0.5) == pytest.approx(20.0, rel=0.1)
+    assert remaining(model, 1, 5_000.0, 5_000.0) == pytest.approx(1 - 0.5**1.5, abs=0.02)
+
+
+def test_a_rare_tool_borrows_from_the_others():
+    rng = np.random.default_rng(4)
+    model = HazardModel(PRIORS)
+    for draw in rng.exponential(100.0, 2000):
+        model.add(1, float(draw))
+    model.add(2, 90.0)
+    model.refresh(4, *NOTHING)
+    common, rare, unseen = (remaining(model, key, 0.0, 20.0) for key in (1, 2, 3))
+    assert rare == pytest.approx(common, abs=0.05)
+    assert unseen == pytest.approx(common, abs=0.02)
+
+
+def test_durations_that_change_are_followed():
+    model = HazardModel(PRIORS, half_life=100.0)
+    for _ in range(3000):
+        model.add(0, 50.0)
+    for _ in range(1000):
+        model.add(0, 2.0)
+    model.refresh(2, *NOTHING)
+    assert remaining(model, 0, 0.0, 3.0) > 0.95
+
+
+def test_renormalising_weights_loses_nothing():
+    model = HazardModel(PRIORS, half_life=1.0)
+    for _ in range(5000):
+        model.add(0, 4.0)
+    model.refresh(2, *NOTHING)
+    assert np.isfinite(model.cumulative(np.array(0), np.array([1.0, 10.0, 1e6]))).all()
+
+
+@given(st.floats(0.0, 1e4), st.floats(0.0, 1e3), st.floats(0.0, 1e3))
+def test_probabilities_rise_with_time_and_stay_in_their_range(x, a, b):
+    model = fitted([1.0, 3.0, 3.0, 80.0])
+    near, far = sorted((a, b))
+    first, second = remaining(model, 0, x, near), remaining(model, 0, x, far)
+    assert 0.0 <= first <= second + 1e-12 <= 1.0 + 1e-9
+
+
+def test_sizes_keep_their_mean_and_their_tail():
+    rng = np.random.default_rng(5)
+    sizes = np.exp(rng.normal(6.5, 2.0, 20_000))
+    model = SizeModel(500.0, half_life=1e9)
+    for size in sizes:
+        model.add(0, float(size))
+    model.refresh(1)
+    assert model.means[0] == pytest.approx(sizes.mean(), rel=0.02)
+    assert model.shares[0].sum() == pytest.approx(1.0)
+    tail = model.shares[0][SIZE_GRID.index(20_000.0) :].sum()
+    assert tail == pytest.approx((sizes > 20_000).mean(), rel=0.2)
+
+
+def test_a_size_key_without_data_is_that_of_all():
+    model = SizeModel(500.0)
+    for _ in range(200):
+        model.add(0, 4000.0)
+    model.refresh(2)
+    assert model.means[1] == pytest.approx(4000.0, rel=0.05)
+
+
+def test_eviction_rises_with_idle_time_and_is_conditional():
+    rng = np.random.default_rng(6)
+    model = EvictionModel()
+    for _ in range(4000):
+        idle_s = float(rng.uniform(0.0, 200.0))
+        model.add(idle_s, float(idle_s > 70.0))
+    model.refresh()
+    shares = model.by(np.array([5.0, 20.0, 100.0, 150.0]))
+    assert shares[0] < 0.1
+    assert shares[-1] > 0.9
+    assert (np.diff(shares) >= 0).all()
+    still = model.between(np.array([5.0]), np.array([150.0]))[0]
+    assert still > 0.9
+    assert model.between(np.array([20.0]), np.array([20.0]))[0] == 0.0
+
+
+def test_ends_are_judged_by_turn_and_by_turns_that_did_not_end():
+    model = EndModel()
+    for turn in range(12):
+        for _ in range(300):
+            model.add(turn, ended=turn == 11)
+    model.refresh()
+    early, late = model.chance[model.bins(np.array([2, 11]))]
+    assert early < 0.02
+    assert late > 0.3
+
+
+def test_frequencies_share_and_ratio():
+    often = Frequencies(half_life=1e9)
+    assert often.frequencies()[0] == []
+    for key in (3, 3, 3, 7):
+        often.add(key)
+    keys, shares = often.frequencies()
+    assert dict(zip(keys, shares, strict=True)) == {3: pytest.approx(0.75), 7: pytest.approx(0.25)}
+    share = Share(prior=1.0, keys=2, half_life=1e9)
+    assert share.means() == pytest.approx([1.0, 1.0])
+    for _ in range(100):
+        share.add(0, 0.2)
+    assert share.means()[0] == pytest.approx(0.2, abs=0.05)
+    ratio = Ratio(prior=5.0, time_constant_s=10.0)
+    for _ in range(100):
+        ratio.add(20.0, 10.0, 1.0)
+    assert ratio.value == pytest.approx(2.0, abs=0.01)
+    ratio.add(0.0, 0.0, 100.0)
+    assert ratio.value == pytest.approx(2.0, abs=0.01)
