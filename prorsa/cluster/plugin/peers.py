@@ -9,6 +9,7 @@ watched, and before a request uses a cached address whose connection has been cl
 SGLang asks for it again. The check is local and takes microseconds.
 """
 
+import itertools
 import logging
 from collections.abc import Iterable
 from typing import Any, Final
@@ -20,6 +21,7 @@ from prorsa.cluster.plugin.hooks import Feature, Hook
 
 logger = logging.getLogger(__name__)
 
+_numbers = itertools.count()
 _RECEIVER: Final = "disaggregation.common.conn.CommonKVReceiver"
 
 
@@ -28,7 +30,7 @@ class _Watch:
 
     def __init__(self, connection: "zmq.Socket[bytes]") -> None:
         self.connection = connection
-        address = f"inproc://prorsa-watch-{id(connection)}"
+        address = f"inproc://prorsa-watch-{next(_numbers)}"
         connection.monitor(address, zmq.EVENT_DISCONNECTED)
         self._events = connection.context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.LINGER, 0)
@@ -82,6 +84,11 @@ class PeerWatch:
                     receiver.disconnect_endpoint(endpoint)
                 self.forgotten += 1
                 logger.info("Prorsa forgot the address of prefill worker %s, which has left it", key)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for endpoint in list(self._watches):
+            self._unwatch(endpoint)
 
     def feature(self) -> Feature:
         """The hooks that it needs."""

@@ -1,0 +1,1 @@
+"""Live tests of the plugin: real SGLang workers on the CPU test bed."""
