@@ -330,7 +330,7 @@ class _Cell:
         self.windows += 1
         self.missed += abs(row.p50 - row.actual)
         self.actual += row.actual
-        if row.actual_arrivals > 0:
+        if row.actual_arrivals > 0 and row.target != "kv_need":  # a level has no arrivals
             self.missed_arrivals += abs(row.p50_arrivals - row.actual_arrivals)
             self.actual_arrivals += row.actual_arrivals
         self.mean_error += row.mean - row.actual
