@@ -1,6 +1,6 @@
 """Events per second through the bus: a publisher, a hub with its journal, and a subscriber, each in its own process.
 
-    python benchmarks/bus.py                        # flat out, then at 20,000 events/s
+    python benchmarks/bus.py                        # flat out, then at 25,000 events/s
     python benchmarks/bus.py --rate 30000 --seconds 20 --json
 
 The subscriber checks that it gets every ``hub_seq`` once and in order; at the end the journal is read and checked too.
@@ -187,7 +187,7 @@ def _print_table(runs: list[dict[str, Any]]) -> None:
 def main() -> int:
     """Measure and print; exit code 1 if an event was missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, default=20_000, help="events a second of the steady run")
+    parser.add_argument("--rate", type=float, default=25_000, help="events a second of the steady run")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()

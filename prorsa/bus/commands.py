@@ -54,9 +54,14 @@ class CommandClient:
         """What the hub says of itself; raises :class:`UnavailableError` if there is none."""
         return wire.decode(HubStatus, await self._control.ask(wire.STATUS, b"", timeout_s))
 
-    async def snapshot(self, topics: Collection[str] | None = None, timeout_s: float = 10.0) -> list[Stamped]:
-        """The last event of each key of these types, all if None, in order of ``hub_seq``."""
-        request = wire.SnapshotRequest(None if topics is None else sorted(topics))
+    async def snapshot(self, topics: Collection[str] = ("",), timeout_s: float = 10.0) -> list[Stamped]:
+        """The last event of each key, in order of ``hub_seq``; topics as for a subscriber.
+
+        Raises:
+            UnavailableError: if no hub answers in time.
+            InputError: if no event type begins with one of the topics.
+        """
+        request = wire.SnapshotRequest(wire.resolve_topics(topics))
         answer = await self._control.ask(wire.SNAPSHOT, wire.encode(request), timeout_s)
         return [decode_stamped(bytes(raw)) for raw in wire.decode(wire.Snapshot, answer).events]
 

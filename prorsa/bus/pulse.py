@@ -1,5 +1,6 @@
 """Listens to the hub's heartbeat: is the hub there, and what time is it in the run?"""
 
+import asyncio
 import time
 from typing import Any, Final, Literal
 
@@ -48,6 +49,8 @@ class Pulse:
         self.clock = RunClock()
         self.status: wire.HubStatus | None = None
         """The last heartbeat."""
+        self.heard = asyncio.Event()
+        """Set from the first heartbeat on."""
         self.retries = 0
         self._endpoint = endpoint
         self._heard_s = 0.0
@@ -90,6 +93,7 @@ class Pulse:
         self.status = status
         self.retries = 0
         self._heard_s = time.monotonic()
+        self.heard.set()
         # A heartbeat is late at times, never early: the clock follows the earliest, unless it has run ahead.
         ahead_ns = self.clock.now_ns() - status.t_ns
         if not 0 <= ahead_ns <= nanoseconds(CLOCK_SLACK_S * status.speed) or status.speed != self.clock.speed:

@@ -1,8 +1,9 @@
 """Reads a journal, whether a writer is still at it or it is a finished recording."""
 
+import heapq
 import itertools
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Self
@@ -83,32 +84,20 @@ class JournalReader:
         self, after_seq: int = 0, upto_seq: int | None = None, types: Collection[str] | None = None
     ) -> Iterator[Row]:
         """Like :meth:`read`, without decoding the events."""
-        wanted = sorted(set(types)) if types is not None else None
-        position = after_seq
-        while True:
-            manifest = self._manifest
-            for segment in manifest.segments:
-                if _overlaps(segment, position, upto_seq):
-                    for row in self._segment_rows(segment, position, upto_seq, wanted):
-                        yield row
-                        position = row.hub_seq
-            # The open segment may have been sealed meanwhile, and the next one begun.
-            self._manifest = Manifest.load(self.directory)
-            if self._manifest.segments == manifest.segments:
-                return
+        return self._rows(after_seq, upto_seq, types, READ_PAGE_ROWS)
 
     def page(
         self, after_seq: int, limit: int, types: Collection[str] | None = None, upto_seq: int | None = None
     ) -> list[Row]:
         """The first ``limit`` of :meth:`rows`; fewer only at the end."""
-        return list(itertools.islice(self.rows(after_seq, upto_seq, types), limit))
+        return list(itertools.islice(self._rows(after_seq, upto_seq, types, limit), limit))
 
     def last(self, kind: str | None = None) -> Row | None:
         """The last event, or the last of a type; None if there is none."""
         self._manifest = Manifest.load(self.directory)
         where = "type = ?" if kind else "1"
         for segment in reversed(self._manifest.segments):
-            rows = self._query(segment, where + " ORDER BY hub_seq DESC LIMIT 1", (kind,) if kind else ())
+            rows = self._query(segment, [(f"{where} ORDER BY hub_seq DESC LIMIT 1", (kind,) if kind else ())], 1)
             if rows:
                 return rows[0]
         return None
@@ -126,36 +115,54 @@ class JournalReader:
                 high = middle - 1
         return low
 
+    def _rows(self, after_seq: int, upto_seq: int | None, types: Collection[str] | None, fetch: int) -> Iterator[Row]:
+        wanted = sorted(set(types)) if types is not None else None
+        position = after_seq
+        while True:
+            manifest = self._manifest
+            for segment in manifest.segments:
+                if _overlaps(segment, position, upto_seq):
+                    for row in self._segment_rows(segment, position, upto_seq, wanted, fetch):
+                        yield row
+                        position = row.hub_seq
+            # The open segment may have been sealed meanwhile, and the next one begun.
+            self._manifest = Manifest.load(self.directory)
+            if self._manifest.segments == manifest.segments:
+                return
+
     def _segment_rows(
-        self, segment: Segment, after_seq: int, upto_seq: int | None, types: list[str] | None
+        self, segment: Segment, after_seq: int, upto_seq: int | None, types: list[str] | None, fetch: int
     ) -> Iterator[Row]:
         end = upto_seq if upto_seq is not None else _NO_END
+        span = f"hub_seq > ? AND hub_seq <= ? ORDER BY hub_seq LIMIT {fetch}"
         while True:
             if types is None:
-                where, values = "hub_seq > ? AND hub_seq <= ?", (after_seq, end)
-                rows = self._query(segment, f"{where} ORDER BY hub_seq LIMIT {READ_PAGE_ROWS}", values)
+                rows = self._query(segment, [(span, (after_seq, end))], fetch)
             else:
-                rows = self._rows_of_types(segment, after_seq, end, types)
+                # One walk of the index for each type, merged: an IN would sort all that follows for each page.
+                walks = [(f"type = ? AND {span}", (name, after_seq, end)) for name in types]
+                rows = self._query(segment, walks, fetch)
             yield from rows
-            if len(rows) < READ_PAGE_ROWS:
+            if len(rows) < fetch:
                 return
             after_seq = rows[-1].hub_seq
 
-    def _rows_of_types(self, segment: Segment, after_seq: int, end: int, types: list[str]) -> list[Row]:
-        # One walk of the index for each type, merged: an IN would sort all that follows for each page.
-        where = f"type = ? AND hub_seq > ? AND hub_seq <= ? ORDER BY hub_seq LIMIT {READ_PAGE_ROWS}"
-        parts = [self._query(segment, where, (name, after_seq, end)) for name in types]
-        return sorted((row for part in parts for row in part), key=itemgetter(0))[:READ_PAGE_ROWS]
-
-    def _query(self, segment: Segment, where: str, values: tuple[str | int, ...]) -> list[Row]:
+    def _query(self, segment: Segment, walks: Sequence[tuple[str, tuple[str | int, ...]]], limit: int) -> list[Row]:
+        """The first ``limit`` rows of several ordered queries, in order; no more than that is read."""
         try:
             db = self._connect(segment)
-            return [Row(*row) for row in db.execute(_SELECT + where, values)] if db else []
+            if db is None:
+                return []
+            cursors = [db.execute(_SELECT + where, values) for where, values in walks]
+            rows = [Row._make(row) for row in itertools.islice(heapq.merge(*cursors, key=itemgetter(0)), limit)]
+            for cursor in cursors:
+                cursor.close()
         except sqlite3.Error as error:
             if not segment.sealed and "no such table" in str(error):
                 return []  # its first transaction has not been committed
             self._note(segment.file, error)
             return []
+        return rows
 
     def _connect(self, segment: Segment) -> sqlite3.Connection | None:
         if segment.file in self._open:

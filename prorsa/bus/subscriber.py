@@ -19,8 +19,8 @@ from prorsa.bus.pulse import Link, Pulse
 from prorsa.bus.sockets import configure
 from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.clock import RunClock
-from prorsa.errors import InputError, RefusedError, UnavailableError
-from prorsa.events import EVENT_TYPES, Stamped, decode_stamped
+from prorsa.errors import RefusedError, UnavailableError
+from prorsa.events import Stamped, decode_stamped
 
 QUEUE_EVENTS: Final = 20_000
 """Events that wait for the consumer at most. When there are more, the subscriber stops reading, the hub drops what is
@@ -65,7 +65,7 @@ class Subscriber:
         """With ``after_seq=None``: the events that iteration begins with."""
         self.run_id: str | None = None
         """The run; known after entering."""
-        self._types = _resolve(topics)
+        self._types = wire.resolve_topics(topics)
         self._topics = topics
         self._from_snapshot = after_seq is None
         self._confirmed_seq = after_seq or 0
@@ -163,6 +163,7 @@ class Subscriber:
     async def _feed(self) -> None:
         # Once a heartbeat arrives the subscription is in force, so nothing is missed after the snapshot.
         await self._socket.poll()
+        await self._pulse.heard.wait()
         if self._from_snapshot:
             await self._begin_with_snapshot()
             self._attached.set()
@@ -283,13 +284,3 @@ class Subscriber:
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
-
-
-def _resolve(topics: Sequence[str]) -> list[str] | None:
-    """The event types that begin with one of ``topics``; None for all types."""
-    if "" in topics:
-        return None
-    for topic in topics:
-        if not any(name.startswith(topic) for name in EVENT_TYPES):
-            raise InputError(f"no event type begins with {topic!r}; docs/events.md lists them")
-    return sorted(name for name in EVENT_TYPES if name.startswith(tuple(topics)))

@@ -5,7 +5,7 @@ big-endian integer, ``payload`` msgpack. ``docs/bus.md`` explains them for clien
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from prorsa import events
-from prorsa.errors import ConfigError, EventError, UnavailableError
+from prorsa.errors import ConfigError, EventError, InputError, UnavailableError
 
 EVENTS_TOPIC: Final = b"events"
 """Publisher to hub: a :class:`prorsa.events.Batch`; the sequence is the ``seq`` of its first event. An empty batch
@@ -137,6 +137,20 @@ def decode(kind: type[_T], payload: bytes) -> _T:
         return msgspec.msgpack.decode(payload, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EventError(f"{kind.__name__}: {error}; the sender speaks another version of the bus") from error
+
+
+def resolve_topics(topics: Collection[str]) -> list[str] | None:
+    """The event types that begin with one of ``topics``; None for all types.
+
+    Raises:
+        InputError: if no event type begins with one of them.
+    """
+    if "" in topics:
+        return None
+    for topic in topics:
+        if not any(name.startswith(topic) for name in events.EVENT_TYPES):
+            raise InputError(f"no event type begins with {topic!r}; docs/events.md lists them")
+    return sorted(name for name in events.EVENT_TYPES if name.startswith(tuple(topics)))
 
 
 class Counters(Struct, frozen=True, gc=False):

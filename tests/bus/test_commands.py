@@ -133,6 +133,7 @@ async def test_status_and_snapshot(hub_thread: HubThread) -> None:
             assert status.heads == {"llm.first_token": 1, "worker.role": 1}
             assert status.counters == wire.Counters(received=2, journalled=2)
             assert [s.hub_seq for s in await client.snapshot()] == [2]
+            assert [s.hub_seq for s in await client.snapshot(["worker."])] == [2]
             assert await client.snapshot(["alert"]) == []
 
 
