@@ -68,7 +68,7 @@ def test_max_running_bounds_the_batch_exactly() -> None:
 
 
 def _reference_s(profile_: object, joins: list[tuple[float, int, int]]) -> list[float]:
-    """Decode one step at a time: (arrival, prompt, output) in, end times out. The first token comes with the arrival."""
+    """Decode step by step: (arrival with the first token, prompt, output) in, end times out."""
     now, running, ends = 0.0, [], {}
     waiting = sorted((at, k) for k, (at, _, _) in enumerate(joins))
     while waiting or running:

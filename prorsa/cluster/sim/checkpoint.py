@@ -68,10 +68,10 @@ def load(path: Path) -> tuple[State, Parts]:
         InputError: if the file is missing, damaged or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             rest = msgspec.msgpack.decode(file["rest"].tobytes(), type=_Rest)
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, msgspec.DecodeError) as error:
         raise InputError(f"checkpoint {path}: {error}; start the run anew") from error
     if rest.version != VERSION:
         raise InputError(f"checkpoint {path} is of version {rest.version}, not {VERSION}: start the run anew")

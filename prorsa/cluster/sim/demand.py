@@ -69,7 +69,7 @@ def _run_on(state: State, until_s: float, room: int) -> tuple[NDArray[np.void], 
         state.totals["logged"] = 0
         if stopped == engine.TICKED:
             kv.append((float(state.totals["now_s"][0]), _decode_kv(state)))
-        elif stopped == engine.REACHED:
+        elif stopped in (engine.REACHED, engine.FINISHED):
             return np.concatenate(logs), kv
 
 

@@ -33,6 +33,8 @@ TICKED: Final = 2
 """A second of simulated time has gone by: telemetry is due."""
 FULL: Final = 3
 """The record buffer is to be emptied."""
+FINISHED: Final = 4
+"""The last trajectory has ended; said once."""
 
 
 @entry
@@ -53,6 +55,10 @@ def run(s: State, until_s: float, room: int) -> int:
         if totals.answered != 0:
             totals.answered = 0
             return ANSWERED
+        if totals.ended == s.params[0].trajectories and totals.finished == 0:
+            totals.finished = 1
+            clear_timer(s, tick_timer(s))
+            return FINISHED
     totals.now_s = max(totals.now_s, until_s)
     return REACHED
 
@@ -135,5 +141,4 @@ def _begin_step(s: State, w: int) -> None:
 @kernel
 def _tick(s: State) -> None:
     catch_up(s)
-    if s.totals[0].ended < s.params[0].trajectories:
-        set_timer(s, tick_timer(s), s.totals[0].now_s + 1.0)
+    set_timer(s, tick_timer(s), s.totals[0].now_s + 1.0)

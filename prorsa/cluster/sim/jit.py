@@ -47,9 +47,8 @@ def entry(function: Function) -> Function:
 
 def _compile(function: Function, *, no_cpython_wrapper: bool) -> Function:
     """Compile on first use, or take from the cache."""
-    compiled: Any = numba.njit(error_model="numpy", no_cpython_wrapper=no_cpython_wrapper, no_cfunc_wrapper=True)(
-        function
-    )
+    options: dict[str, Any] = {"no_cpython_wrapper": no_cpython_wrapper, "no_cfunc_wrapper": True}
+    compiled: Any = numba.njit(error_model="numpy", **options)(function)
     # Where neither the package folder nor the user's cache folder is writable, each process compiles for itself.
     with contextlib.suppress(RuntimeError):
         compiled._cache = _FolderCache(function)  # noqa: SLF001 - numba offers no other way to set the stamp

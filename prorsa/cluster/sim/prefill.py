@@ -3,6 +3,7 @@
 from prorsa.cluster.sim import records
 from prorsa.cluster.sim.cache import lock, release, reusable, store, take
 from prorsa.cluster.sim.decode import deliver, fits, wake
+from prorsa.cluster.sim.decode_clock import interrupt
 from prorsa.cluster.sim.heap import set_timer, step_timer
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.queues import prefill_queue, push, remove
@@ -31,6 +32,7 @@ def enqueue(s: State, i: int) -> None:
     rank = s.trajectories[i].prefill
     s.trajectories[i].phase = QUEUED
     push(s, prefill_queue(rank), i)
+    interrupt(s, s.ranks[rank].worker)  # a colocated worker looks for prefill after each step
     wake(s, s.ranks[rank].worker)
 
 
@@ -130,21 +132,11 @@ def _advance(s: State, i: int, rank: int) -> None:
     log(s, records.PREFILL_END, i, trajectory.turn, trajectory.attempt, rank, trajectory.cached, computed)
     store(s, i, trajectory.prompt)
     remove(s, prefill_queue(rank), i)
-    _move_home(s, i, rank)
     if s.workers[r.worker].role == ROLE_MIXED:
         trajectory.prefill = -1
         deliver(s, i, rank)
     else:
         _transfer(s, i, rank)
-
-
-@kernel
-def _move_home(s: State, i: int, rank: int) -> None:
-    trajectory = s.trajectories[i]
-    if trajectory.home >= 0:
-        s.ranks[trajectory.home].homes -= 1
-    trajectory.home = rank
-    s.ranks[rank].homes += 1
 
 
 @kernel

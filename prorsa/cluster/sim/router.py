@@ -129,10 +129,20 @@ def _submit(s: State, i: int, prefill: int, decode: int, uncached: int) -> None:
     s.ranks[prefill].outstanding += uncached
     s.workers[s.ranks[prefill].worker].requests += 1
     turn, attempt = trajectory.turn, trajectory.attempt
+    _move_home(s, i, prefill)
     log(s, records.SUBMIT, i, turn, attempt, trajectory.prompt, uncached, prefill, decode)
     if prefill != decode:
         _reserve(s, i, decode)
     receive(s, i)
+
+
+@kernel
+def _move_home(s: State, i: int, rank: int) -> None:
+    trajectory = s.trajectories[i]
+    if trajectory.home >= 0:
+        s.ranks[trajectory.home].homes -= 1
+    trajectory.home = rank
+    s.ranks[rank].homes += 1
 
 
 @kernel

@@ -85,6 +85,8 @@ class Simulation:
     def advance(self, until_s: float) -> list[Timed]:
         """Simulate up to and including ``until_s``, or to the next ``effect.result``, if that is earlier.
 
+        It also stops when the last trajectory ends. From then on there is no telemetry; flips go on.
+
         Returns:
             The events with their times, in order. ``now_s`` says how far the simulation has come.
         """

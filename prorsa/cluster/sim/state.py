@@ -115,6 +115,7 @@ TOTALS = np.dtype(
         ("next_dispatch", "i8"),
         ("in_flight", "i8"),
         ("ended", "i8"),
+        ("finished", "i8"),
         ("step", "i8"),
         ("version", "i8"),  # of the weights
         ("updating", "i8"),
@@ -154,7 +155,7 @@ TRAJECTORY = np.dtype(
         ("prev", "i8"),
         ("prefill", "i8"),  # rank
         ("decode", "i8"),  # rank
-        ("home", "i8"),  # rank that prefilled it last
+        ("home", "i8"),  # prefill rank that it was sent to last
         ("slot", "i8"),  # in the running batch
         ("cancel", "i8"),  # worker whose drain cancels it at the end of the step
         ("prompt", "i8"),  # of this attempt: the turn's prompt and what is kept of its output
@@ -216,7 +217,7 @@ RANK = np.dtype(
         ("running", "i8"),
         ("held", "i8"),  # requests with KV reserved for decode, running ones too
         ("batch", "i8"),  # requests in the prefill step under way: so many from the head of the queue
-        ("homes", "i8"),  # live trajectories that were prefilled here last
+        ("homes", "i8"),  # live trajectories that were sent here last
         ("blocked", "i8"),  # scratch of the router
         ("oldest", "i8"),  # cache entries in order of last use
         ("newest", "i8"),
@@ -280,7 +281,7 @@ def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tup
 
 
 def new_log(concurrency: int, trajectories: int, ranks: int, max_running: int) -> NDArray[Any]:
-    """A record buffer with room for the largest burst of one event, twice (see ``engine.BURST_RECORDS``)."""
+    """A record buffer with room for the largest burst of one event, twice (see `burst_records`)."""
     live = min(concurrency, trajectories)
     return np.empty(4096 + 2 * burst_records(live, ranks, max_running), RECORD)
 
