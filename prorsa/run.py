@@ -65,6 +65,8 @@ def make_plan(
         ConfigError: for an unknown policy, a split that is not the pool's, or workers that the policy could not flip.
     """
     chosen = make_policy(policy, scenario.workers)
+    if scenario.workers < 2 and policy != "colocated":
+        raise ConfigError(f"policy {policy} needs at least 2 workers, one of each role; {scenario.name} has 1")
     profile = load_profile(scenario.profile)
     if forecast == "perfect" and speed != 1.0:
         raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")
