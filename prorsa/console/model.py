@@ -43,14 +43,17 @@ class DecisionEntry:
     repeats: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlipEntry:
-    """A flip that has begun, at run time ``t_s``."""
+    """A flip: when it began, in run time, and the latest that is known of it."""
 
-    flip_id: str
     t_s: float
-    worker_id: str
-    to_role: str
+    latest: Flip
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the worker has yet to serve again, in whichever role."""
+        return self.latest.state not in ("serving", "restored", "quarantined", "dead")
 
 
 class ConsoleModel:
@@ -60,6 +63,7 @@ class ConsoleModel:
         view: the controller's latest aggregate; None until the first one came.
         now_ns: run time of the latest event.
         splits: the split over time.
+        flips: the flips by their id, oldest first.
         demand: forecast and actual by target (``prefill``, ``decode_admission``), over 15 s from each tick.
         decisions: newest first.
         requests: what operators have asked for.
@@ -83,10 +87,10 @@ class ConsoleModel:
         self.splits = SplitHistory()
         self.demand: dict[str, DemandHistory] = {target: DemandHistory() for target in CHARTED}
         self.decisions: deque[DecisionEntry] = deque(maxlen=decisions)
-        self.flips: deque[FlipEntry] = deque(maxlen=flips)
+        self.flips: dict[str, FlipEntry] = {}
+        self._most_flips = flips
         self.alerts: deque[tuple[int, Alert]] = deque(maxlen=alerts)
         self.kv_history: dict[str, deque[float | None]] = {}
-        self._flip_of: dict[str, Flip] = {}
         self._sees_forecasts = False
         self.version += 1
 
@@ -152,12 +156,13 @@ class ConsoleModel:
             self.decisions.appendleft(DecisionEntry(decision))
 
     def _fold_flip(self, flip: Flip) -> None:
-        if flip.state in ("serving", "restored", "quarantined"):
-            self._flip_of.pop(flip.worker_id, None)
-        else:
-            self._flip_of[flip.worker_id] = flip
-        if not any(known.flip_id == flip.flip_id for known in self.flips):
-            self.flips.append(FlipEntry(flip.flip_id, seconds(flip.tick_ns), flip.worker_id, flip.to_role))
+        entry = self.flips.get(flip.flip_id)
+        if entry is not None:
+            entry.latest = flip
+            return
+        self.flips[flip.flip_id] = FlipEntry(seconds(flip.tick_ns), flip)
+        if len(self.flips) > self._most_flips:
+            del self.flips[next(iter(self.flips))]
 
     # --- what is asked of it ---------------------------------------------------------------------------------------
 
@@ -180,10 +185,6 @@ class ConsoleModel:
         """A worker of the latest view."""
         workers = () if self.view is None else self.view.workers
         return next((worker for worker in workers if worker.worker_id == worker_id), None)
-
-    def flip(self, worker_id: str) -> Flip | None:
-        """The flip that a worker is in."""
-        return self._flip_of.get(worker_id)
 
     def forecast_row(
         self, target: str, source: str = "total", horizon_s: float = CHART_HORIZON_S

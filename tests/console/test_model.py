@@ -47,7 +47,7 @@ def test_a_whole_run_is_folded() -> None:
     assert model.view.split == Split(4, 4)
     assert model.run is not None
     assert model.run.scenario == "coding-async"
-    assert [flip.to_role for flip in model.flips] == ["prefill", "decode", "decode", "prefill"]
+    assert [flip.latest.to_role for flip in model.flips.values()] == ["prefill", "decode", "decode", "prefill"]
 
 
 def test_forecast_and_actual_meet_at_the_tick_of_the_forecast() -> None:
@@ -109,14 +109,10 @@ def test_a_worker_is_in_its_flip_until_it_serves_again() -> None:
             tick_ns=0,
         )
 
-    model = model_of(flip("fenced"), flip("draining"))
-    found = model.flip("w1")
-    assert found is not None
-    assert found.state == "draining"
-    assert model.flip("w2") is None
-    model = model_of(flip("fenced"), flip("serving"))
-    assert model.flip("w1") is None
-    assert len(model.flips) == 1
+    (entry,) = model_of(flip("fenced"), flip("draining")).flips.values()
+    assert (entry.latest.state, entry.under_way) == ("draining", True)
+    (entry,) = model_of(flip("fenced"), flip("serving")).flips.values()
+    assert not entry.under_way
 
 
 def test_a_new_run_is_not_ended_by_the_one_before() -> None:

@@ -45,7 +45,10 @@ class DecisionPanel(Drawing):
         decision = entry.decision
         text, style = _STATUS[decision.status]
         line = self.line().gap().add(f" {text} ", style).gap()
-        line.add(_split_change(decision), "strong").gap(2)
+        line.add(_split_change(decision), "strong")
+        if decision.wanted != decision.chosen:
+            line.add(f" wanted {decision.wanted}", "warning")
+        line.gap(2)
         line.add(f"#{decision.decision_id}", "muted")
         if entry.repeats > 1:
             line.add(f" ×{entry.repeats}", "muted")

@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from prorsa.console.components.decisions import DecisionPanel
 from prorsa.console.components.drawing import Drawing
+from prorsa.console.components.flips import FlipPanel
 from prorsa.console.components.footer import Footer
 from prorsa.console.components.requests import RequestPanel
 from prorsa.console.components.topbar import Banner, SplitBar, Timeline, TopBar
@@ -20,13 +21,14 @@ from prorsa.console.status import FeedKind, FeedStatus, is_old, waiting_for, why
 
 MIN_COLUMNS: Final = 40
 MIN_ROWS: Final = 12
+WIDE_COLUMNS: Final = 120
 
 
 class Overview(Screen[None]):
     """Draws the model; the feed's status is handed in."""
 
     # Textual declares these two as instance variables, so they cannot be ClassVars here.
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_COLUMNS, "-narrow"), (80, "-medium"), (120, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_COLUMNS, "-narrow"), (80, "-medium"), (WIDE_COLUMNS, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (MIN_ROWS, "-short"), (46, "-tall")]  # noqa: RUF012
 
     def __init__(self, model: ConsoleModel, look: Look, *, kind: FeedKind, read_only: bool) -> None:
@@ -45,6 +47,7 @@ class Overview(Screen[None]):
         self.sparks = Sparks(model, look, self.window)
         self.table = WorkerTable(model, look)
         self.requests = RequestPanel(model, look)
+        self.flips = FlipPanel(model, look)
         self.decisions = DecisionPanel(model, look)
         self.keys = Footer(model, look, kind=kind, read_only=read_only)
         self.waiting = Static(id="waiting")
@@ -68,21 +71,25 @@ class Overview(Screen[None]):
                 with Container(id="left"):
                     yield self.table
                     yield self.requests
+                    yield self.flips
                 yield self.decisions
         yield self.keys
 
     def on_mount(self) -> None:
         """Name the panels; the keys go to the table of workers."""
         titles = ["split over time", *(f"{target.title}, next 15 s" for target in TARGETS)]
-        titles += ["workers", "requests and overrides", "decisions"]
-        for widget, title in zip([*self.charts, self.table, self.requests, self.decisions], titles, strict=True):
+        titles += ["workers", "requests and overrides", "flips", "decisions"]
+        panels = [*self.charts, self.table, self.requests, self.flips, self.decisions]
+        for widget, title in zip(panels, titles, strict=True):
             widget.border_title = title
         self.table.focus()
 
     def on_resize(self) -> None:
-        """Say what size is needed, where it is too small."""
+        """Fit to the size; say what size is needed, where it is too small."""
         text = f"The console needs {MIN_COLUMNS}×{MIN_ROWS}; this terminal has {self.size.width}×{self.size.height}."
         self.small.update(self.look.plain(text))
+        self.requests.roomy = self.size.width >= WIDE_COLUMNS
+        self.redraw()
 
     def show_status(self, status: FeedStatus, *, held: bool) -> None:
         """Draw where the data comes from and how old it is; an old frame is dimmed. ``held``: the rest stands still."""
@@ -107,4 +114,4 @@ class Overview(Screen[None]):
 
     def _drawings(self) -> list[Drawing]:
         bars = [self.top, self.bar, self.timeline, self.banner]
-        return [*bars, *self.charts, self.sparks, self.table, self.requests, self.decisions, self.keys]
+        return [*bars, *self.charts, self.sparks, self.table, self.requests, self.flips, self.decisions, self.keys]

@@ -26,6 +26,8 @@ class RequestPanel(Drawing):
 
     def __init__(self, model: ConsoleModel, look: Look) -> None:
         super().__init__(model, look, id="requests", classes="panel")
+        self.roomy = False
+        """Whether every request gets a second line, for its reason."""
 
     def shown(self) -> list[RequestLife]:
         """Those in force or pending, newest first, then the rest, newest first."""
@@ -35,8 +37,8 @@ class RequestPanel(Drawing):
         ]
 
     def content_lines(self) -> int:
-        """A line a request, and one that says that there is none."""
-        return max(len(self.shown()), 1)
+        """A line a request, two on wide screens, and one that says that there is none."""
+        return max((2 if self.roomy else 1) * len(self.shown()), 1)
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """A line a request."""
@@ -48,7 +50,7 @@ class RequestPanel(Drawing):
                 .add(fit("nothing is held: P pins the selected worker, O holds a split", width - 2, self.look), "muted")
             ]
         what = min(max(len(life.what()) for life in shown), 24)
-        roomy = 2 * len(shown) <= height
+        roomy = self.roomy and 2 * len(shown) <= height
         lines = []
         for life in shown[:height]:
             lines.append(self._line(life, what, width, noted=not roomy))

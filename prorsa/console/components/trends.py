@@ -159,10 +159,10 @@ class SplitChart(Chart):
 
     def _flips(self, from_s: float, to_s: float, columns: int) -> Line:
         marks = [" "] * columns
-        for flip in self.model.flips:
+        for flip in self.model.flips.values():
             if from_s <= flip.t_s <= to_s:
                 column = min(int((flip.t_s - from_s) / (to_s - from_s) * columns), columns - 1)
-                marks[column] = self.look.glyphs.up if flip.to_role == "prefill" else self.look.glyphs.down
+                marks[column] = self.look.glyphs.up if flip.latest.to_role == "prefill" else self.look.glyphs.down
         line = self.line().add(fit("flip", _AXIS - 2, self.look, align="right"), "muted").gap(2)
         styles = {self.look.glyphs.up: fg(PREFILL), self.look.glyphs.down: fg(DECODE)}
         return line.extend([(mark, styles.get(mark)) for mark in marks])
@@ -237,7 +237,7 @@ class Sparks(Drawing):
         if self.model.tick_s is None:
             return []
         from_s, to_s = self.model.tick_s - self.window.length_s, self.model.tick_s
-        columns = width - 42
+        columns = width - 43
         if columns < 8:
             return []
         return [
