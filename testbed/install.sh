@@ -22,7 +22,7 @@ ensure_libibverbs() { # Mooncake's transfer engine links it, also where it only 
 
 ensure_libibverbs
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
-  || { echo "the pinned wheels are for Python 3.11, and $python is another: set PYTHON"; exit 1; }
+  || { echo "the pinned wheels are for Python 3.11, and $python is another: set SGLANG_PYTHON"; exit 1; }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/pip" install -q --no-deps -r "$here/requirements.txt"
 "$venv/bin/pip" install -q --no-deps "$here/shim"

@@ -5,54 +5,7 @@ import pytest
 
 from prorsa.cluster.plugin.hooks import Failures
 from prorsa.cluster.plugin.warm import WarmCache
-
-SLOTS = 1000
-ROWS = 16
-
-
-class Tree:
-    def __init__(self) -> None:
-        self.evictable = 600
-        self.protected = 0
-        self.storage_wiped = False
-
-    def evictable_size(self) -> int:
-        return self.evictable
-
-    def protected_size(self) -> int:
-        return self.protected
-
-    def reset(self) -> None:
-        self.evictable = self.protected = 0
-
-    def clear_storage_backend(self) -> None:
-        self.storage_wiped = True
-
-
-class Scheduler:
-    """What the decision reads and what a reset touches."""
-
-    def __init__(self) -> None:
-        self.disable_radix_cache = False
-        self.tree_cache: Any = Tree()
-        self.cleared: list[str] = []
-        self.free = SLOTS - 600
-        self.token_to_kv_pool_allocator = SimpleNamespace(
-            size=SLOTS, available_size=lambda: self.free, clear=self._clear_slots
-        )
-        self.req_to_token_pool = SimpleNamespace(
-            size=ROWS, free_slots=list(range(ROWS)), clear=lambda: self.cleared.append("rows")
-        )
-
-    def _clear_slots(self) -> None:
-        self.cleared.append("slots")
-        self.free = SLOTS
-
-    @property
-    def kept(self) -> bool:
-        assert self.cleared in ([], ["rows", "slots"])
-        assert not self.tree_cache.storage_wiped, "the store that all workers share is never wiped by a flip"
-        return not self.cleared
+from tests.plugin.scheduling import SLOTS, Scheduler
 
 
 def flip(scheduler: Scheduler, *, retain: bool = True) -> WarmCache:
