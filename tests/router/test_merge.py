@@ -29,7 +29,7 @@ def test_segments_join_in_order() -> None:
     assert answer["text"] == "bcdef"
     assert [item[1] for item in meta["output_token_logprobs"]] == [1, 2, 3, 4, 5]
     assert (meta["output_token_logprobs_length"], meta["completion_tokens"], meta["prompt_tokens"]) == (5, 5, 3)
-    assert meta["finish_reason"] == {"type": "length"}
+    assert meta["finish_reason"] == {"type": "length", "length": 5}, "the whole output's length"
     assert meta["weight_versions"] == [{"version": "v1", "start": 0, "end": 5}]
     assert [part["output_tokens"] for part in meta["prorsa"]["segments"]] == [2, 1, 2]
 

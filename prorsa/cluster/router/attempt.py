@@ -177,7 +177,7 @@ class Attempt:
         return body
 
     async def _alone(self, decode: asyncio.Task[Leg]) -> Outcome:
-        return self._outcome(await decode)
+        return self._outcome(await _end_of(decode))
 
     async def _both(self, prefill: asyncio.Task[Leg], decode: asyncio.Task[Leg]) -> Outcome:
         done, _ = await asyncio.wait((prefill, decode), timeout=self.handover_s, return_when=asyncio.FIRST_COMPLETED)
@@ -188,7 +188,7 @@ class Attempt:
             if not leg.ok and not decode.done():
                 return await self._prefill_failed(leg, decode)
             self._hand_over(leg)
-        outcome = self._outcome(await decode)
+        outcome = self._outcome(await _end_of(decode))
         if isinstance(outcome, Done) and not prefill.done():
             await asyncio.wait((prefill,), timeout=PREFILL_ANSWER_S)
             self._hand_over(prefill.result() if prefill.done() else None)
@@ -319,6 +319,12 @@ class Attempt:
         if all(leg.done() for leg in self._legs):
             return
         self.abort()
+
+
+async def _end_of(leg: asyncio.Task[Leg]) -> Leg:
+    # To await the task itself would cancel it with its waiter, and close its connection before it can be aborted.
+    await asyncio.wait((leg,))
+    return leg.result()
 
 
 async def aborts_sent(timeout_s: float) -> None:

@@ -102,12 +102,7 @@ class ControlApi:
             return b""
         if status != 200:
             return b""
-        label = f'worker="{worker_id}"'.encode()
-        lines = [line for line in text.splitlines() if line and not line.startswith(b"#")]
-        labelled = [
-            _SAMPLE.sub(lambda m: m[1] + b"{" + label + (b"," if m[2] else b"}"), line, count=1) for line in lines
-        ]
-        return b"\n".join(labelled) + b"\n"
+        return label_samples(text, worker_id)
 
     async def first_worker(self, request: web.Request) -> web.Response:
         """What is the same on all workers, from the first that answers."""
@@ -232,6 +227,14 @@ class ControlApi:
             self._fleet.paused.discard(_FREES[path])
             if not self._fleet.paused:
                 self._dispatcher.queue.open()
+
+
+def label_samples(text: bytes, worker_id: str) -> bytes:
+    """Metrics in Prometheus' text format with the worker as a label of every sample; comments are left out."""
+    label = f'worker="{worker_id}"'.encode()
+    lines = [line for line in text.splitlines() if line and not line.startswith(b"#")]
+    labelled = [_SAMPLE.sub(lambda m: m[1] + b"{" + label + (b"," if m[2] else b"}"), line, count=1) for line in lines]
+    return b"".join(line + b"\n" for line in labelled)
 
 
 def _is_json(text: bytes) -> bool:

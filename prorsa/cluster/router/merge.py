@@ -86,6 +86,8 @@ def join(segments: list[Segment], *, rid: str) -> dict[str, Any]:
         answer["text"] = "".join(segment.reply.get("text") or "" for segment in segments)
     meta["prompt_tokens"] = first.meta.get("prompt_tokens", first.prompt_tokens)
     meta["completion_tokens"] = len(outputs)
+    if (meta.get("finish_reason") or {}).get("type") == "length":
+        meta["finish_reason"] = {**meta["finish_reason"], "length": len(outputs)}
     _join_lists(meta, segments)
     _stitch_experts(meta, segments)
     meta["weight_versions"] = spans(segments)

@@ -39,13 +39,14 @@ async def serve(config: RouterConfig, stop: asyncio.Event | None = None) -> None
 
 
 def load_config(path: Path) -> RouterConfig:
-    """Read a router's configuration from a TOML file.
+    """Read a router's configuration from a TOML file, or from JSON if its name ends so.
 
     Raises:
         ConfigError: if it cannot be read or does not fit; names the field.
     """
+    decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=RouterConfig)
+        return decode(path.read_bytes(), type=RouterConfig)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
@@ -62,7 +63,7 @@ def _on_signals() -> asyncio.Event:
 def main(arguments: list[str] | None = None) -> int:
     """``python -m prorsa.cluster.router CONFIG.toml``."""
     parser = argparse.ArgumentParser(prog="python -m prorsa.cluster.router", description=__doc__)
-    parser.add_argument("config", type=Path, help="TOML file with the fields of RouterConfig")
+    parser.add_argument("config", type=Path, help="TOML or JSON file with the fields of RouterConfig")
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         run_router(load_config(parser.parse_args(arguments).config))
