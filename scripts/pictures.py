@@ -3,8 +3,8 @@
     python scripts/pictures.py                       records the scenario `quick` and draws it
     python scripts/pictures.py --journal DIR --at 600   draws another recording, 600 s into its run
 
-Each size is drawn as SVG by Textual. Where a Chromium is installed, the one of the README becomes a PNG too, since an SVG
-of text depends on the fonts of whoever looks at it; ``--png`` makes them of all.
+Each size is drawn as SVG by Textual. Where a Chromium is installed, the one of the README becomes a PNG too, since an
+SVG of text depends on the fonts of whoever looks at it; ``--png`` makes them of all.
 """
 
 import argparse
