@@ -8,8 +8,8 @@ simulator other than those that are reported (``docs/forecast.md``).
 from bisect import bisect_right
 from typing import Final, Protocol
 
-EWMA_HALF_LIFE_S: Final = 20.0
-KALMAN_NOISE_RATIO: Final = 0.002
+EWMA_HALF_LIFE_S: Final = 5.0
+KALMAN_NOISE_RATIO: Final = 0.2
 
 
 class Baseline(Protocol):

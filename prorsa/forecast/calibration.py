@@ -5,17 +5,22 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_LOG_BIAS: Final = 0.7
+MAX_BLEND: Final = 0.7
 MAX_LOG_WIDTH: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Quantiles before any correction: a known part, the median of what is still to arrive, widths around the sum."""
+    """Quantiles before any correction: a known part, the median of what is still to arrive, widths around the sum.
+
+    ``series`` is what the demand series alone says of what is still to arrive.
+    """
 
     known: float
     p50_arrivals: float
     below: float
     above: float
+    series: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Calibrator:
     minutes after its forecast, and steering by the factors of then would swing to and fro. Windows overlap, so the
     step is divided by their length.
 
+    The median is also drawn towards what the demand series alone says (an EWMA), as far as that proves right: at a
+    steady state there is little that a lifecycle tells and a series does not.
+
     Args:
         horizon_s: length of the windows.
         rate: step of the median, for windows of one second.
@@ -48,24 +56,31 @@ class Calibrator:
         self._step = rate / horizon_s
         self._width_step = width_rate / horizon_s
         self._log_bias = 0.0
+        self._blend = 0.0
         self._log_low = 0.0
         self._log_high = 0.0
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles with today's factors; none is below 0."""
         bias = math.exp(self._log_bias)
-        p50_arrivals = raw.p50_arrivals * bias
+        p50_arrivals = self._median(raw)
         p50 = raw.known + p50_arrivals
         low = p50 - raw.below * bias * math.exp(self._log_low)
         high = p50 + raw.above * bias * math.exp(self._log_high)
         return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
+    def _median(self, raw: Raw) -> float:
+        return (1.0 - self._blend) * raw.p50_arrivals * math.exp(self._log_bias) + self._blend * raw.series
+
     def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
         """A forecast that was ``raw``, and ``said`` after correction, has come out."""
         bias = math.exp(self._log_bias)
-        if actual_arrivals != raw.p50_arrivals * bias:
-            step = math.copysign(self._step, actual_arrivals - raw.p50_arrivals * bias)
-            self._log_bias = _clip(self._log_bias + step, MAX_LOG_BIAS)
+        miss = actual_arrivals - self._median(raw)
+        if miss != 0.0:
+            side = math.copysign(self._step, miss)
+            lean = (raw.series - raw.p50_arrivals * bias) / max(actual_arrivals, raw.series, raw.p50_arrivals * bias)
+            self._blend = min(max(self._blend + 0.5 * side * lean, 0.0), MAX_BLEND)
+            self._log_bias = _clip(self._log_bias + side, MAX_LOG_BIAS)
         below = actual < said.p50 - raw.below * bias * math.exp(self._log_low)
         above = actual > said.p50 + raw.above * bias * math.exp(self._log_high)
         self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)

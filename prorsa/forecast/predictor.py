@@ -165,11 +165,12 @@ class Predictor:
     ) -> tuple[Made, list[ForecastRow]]:
         horizon_s, mean = self.config.horizons_s[h], float(arrivals.mean[h])
         low, middle, high = (float(value) for value in total.quantiles[h])
-        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle)
-        now = self._calibrators[target, horizon_s].correct(raw)
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
+        series = max(baselines["ewma"] - known, 0.0)
+        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle, series)
+        now = self._calibrators[target, horizon_s].correct(raw)
         rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
         rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))
         if target != "kv_need":

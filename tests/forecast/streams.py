@@ -85,9 +85,7 @@ class Rollout:
         self._emit(
             end_s,
             "router",
-            ev.LlmEnd(
-                trajectory_id=name, request_id=request, attempt=0, output_tokens=output, finish_reason="stop"
-            ),
+            ev.LlmEnd(trajectory_id=name, request_id=request, attempt=0, output_tokens=output, finish_reason="stop"),
         )
         self._decoding[rid] = (prefilled_s, output)
         if turn + 1 == self.turns:

@@ -40,7 +40,7 @@ def test_ewma_halves_after_its_half_life():
 
 
 def test_ewma_starts_at_its_first_values():
-    ewma = Ewma()
+    ewma = Ewma(half_life_s=20.0)
     ewma.update(40.0, 1.0)
     ewma.update(60.0, 1.0)
     assert ewma.over(2.0) == pytest.approx(100.0, rel=0.02)

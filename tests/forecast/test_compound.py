@@ -45,7 +45,7 @@ def test_the_correction_finds_bias_and_coverage_though_scores_come_late():
     rng = np.random.default_rng(2)
     calibrator, late, inside, errors = Calibrator(5.0), [], [], []
     for step in range(12_000):
-        raw = Raw(1000.0, 500.0, 20.0, 20.0)
+        raw = Raw(1000.0, 500.0, 20.0, 20.0, 500.0)
         said = calibrator.correct(raw)
         arrivals = 800.0 + rng.normal(0.0, 150.0)
         late.append((raw, said, 1000.0 + arrivals, arrivals))
@@ -62,7 +62,7 @@ def test_the_correction_finds_bias_and_coverage_though_scores_come_late():
 def test_corrected_quantiles_keep_their_order_and_stay_positive():
     calibrator = Calibrator(1.0)
     for _ in range(500):
-        raw = Raw(0.0, 10.0, 8.0, 8.0)
+        raw = Raw(0.0, 10.0, 8.0, 8.0, 9.0)
         calibrator.settle(raw, calibrator.correct(raw), 1000.0, 1000.0)
-    said = calibrator.correct(Raw(5.0, 10.0, 40.0, 8.0))
+    said = calibrator.correct(Raw(5.0, 10.0, 40.0, 8.0, 9.0))
     assert 0.0 <= said.p10 <= said.p50 <= said.p90

@@ -1,6 +1,7 @@
 """The predictor as its users see it: frames, determinism, bounds, and errors on rollouts whose future is known."""
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_forecasts_grow_with_the_horizon():
     for frame in drive(STREAM, 25)[0]:
         for target in ("prefill", "decode_admission", "kv_need"):
             means = [frame.get(target, horizon_s).mean for horizon_s in (5.0, 15.0, 30.0, 60.0)]
-            assert all(a <= b * (1 + 1e-9) for a, b in zip(means, means[1:], strict=False))
+            assert all(near <= far * (1 + 1e-9) for near, far in pairwise(means))
 
 
 def test_an_unknown_row_names_what_there_is():
@@ -89,8 +90,9 @@ def test_backlog_is_what_is_ready_and_not_prefilled():
     rows = []
     for i in range(3):
         rid, name = ev.make_rid(f"r{i}", 0), f"t{i}"
-        rows.append((0.5, ev.TrajectoryReady(trajectory_id=name, request_id=f"r{i}", prompt_tokens=900, new_tokens=900)))
-        rows.append((0.5, ev.LlmSubmit(trajectory_id=name, request_id=f"r{i}", attempt=0, turn=0, prompt_tokens=900)))
+        of = {"trajectory_id": name, "request_id": f"r{i}", "prompt_tokens": 900, "new_tokens": 900}
+        rows.append((0.5, ev.TrajectoryReady(**of)))
+        rows.append((0.5, ev.LlmSubmit(**of, attempt=0, turn=0)))
         rows.append((1.6 + i, ev.LlmPrefillEnd(rid=rid, worker_id="p", cached_tokens=0)))
     rows.append((2.0, ev.LlmProgress(worker_id="p", prefilled=((ev.make_rid("r1", 0), 400),))))
     rows.sort(key=lambda row: row[0])
@@ -184,8 +186,8 @@ def test_a_step_is_seen_coming_from_the_update_before_it():
 
 
 def test_transients_are_forecast_better_than_by_any_series():
-    """A burst of first prompts, a middle, a drain: three rollouts one after another, pooled."""
-    runs = [Rollout(trajectories=60, limit=60, turns=6, tool_s=8.0, seed=seed).run() for seed in range(3)]
+    """A burst of first prompts, a middle, a drain: two rollouts one after another, pooled."""
+    runs = [Rollout(trajectories=60, limit=60, turns=6, tool_s=8.0, seed=seed).run() for seed in range(2)]
     report = backtest(runs, (5.0, 15.0, 30.0))
     for horizon in ("15", "30"):
         cell = report["prefill"][horizon]
@@ -195,15 +197,15 @@ def test_transients_are_forecast_better_than_by_any_series():
 
 
 def test_steady_state_is_no_worse_than_an_ewma_and_covered():
-    rows = Rollout(trajectories=240, limit=24, turns=8, tool_s=6.0, seed=8).run()
-    sampler = ev.SamplerState(mode="async", queued=10_000, in_flight=24, limit=24)
-    rows = [*stamp([(0.0, sampler)], source="sampler"), *rows]
-    report = backtest([rows[: len(rows) * 9 // 10]], (5.0, 15.0, 30.0))
-    for target in ("prefill", "decode_admission"):
-        for horizon in ("5", "15", "30"):
-            cell = report[target][horizon]
-            assert cell["wape"] <= 1.03 * cell["ewma"]
-            assert 0.65 <= cell["coverage_80"] <= 0.93
+    sampler = stamp([(0.0, ev.SamplerState(mode="async", queued=10_000, in_flight=24, limit=24))], source="sampler")
+    runs = [Rollout(trajectories=120, limit=24, turns=8, tool_s=6.0, seed=seed).run() for seed in (8, 9)]
+    report = backtest([[*sampler, *rows[: len(rows) * 9 // 10]] for rows in runs], (5.0, 15.0, 30.0))
+    for horizon in ("5", "15", "30"):
+        prefill, admission = report["prefill"][horizon], report["decode_admission"][horizon]
+        assert prefill["wape"] < 0.9 * prefill["ewma"]
+        assert admission["wape"] < 1.1 * admission["ewma"]
+        assert 0.65 <= prefill["coverage_80"] <= 0.93
+        assert 0.65 <= admission["coverage_80"] <= 0.93
 
 
 def test_pooling_runs_adds_their_windows():

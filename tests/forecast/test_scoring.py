@@ -27,7 +27,7 @@ def request(ready_s, prompt=1000):
 
 
 def made(p50=0.0):
-    return Made(p50, Corrected(p50, p50, p50, p50), Raw(0.0, p50, 0.0, 0.0), {})
+    return Made(p50, Corrected(p50, p50, p50, p50), Raw(0.0, p50, 0.0, 0.0, 0.0), {})
 
 
 class Script:
@@ -134,7 +134,7 @@ def test_a_window_waits_until_everything_in_it_is_known():
 
 
 def test_kv_need_is_the_highest_level_of_the_window():
-    levels = {second: 100.0 for second in range(1, 20)} | {9: 900.0}
+    levels = dict.fromkeys(range(1, 20), 100.0) | {9: 900.0}
     got = actuals(Script().run(20, levels=levels), "kv_need")
     assert [got[tick][0] for tick in (3, 4, 8, 9)] == [100.0, 900.0, 900.0, 100.0]
 

@@ -111,7 +111,7 @@ def test_states_follow_the_lifecycle():
 
 
 @given(st.lists(st.integers(0, len(MIDDLE) - 1), max_size=60), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_repeats_change_nothing(again, random):
     rows = list(MIDDLE)
     for at in again:
@@ -125,7 +125,7 @@ def test_repeats_change_nothing(again, random):
 
 
 @given(st.lists(st.integers(0, len(MIDDLE) - 1), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_repeats_from_another_source_fold_on_the_request(again):
     """A router and a plugin may both tell of one thing: the request id, attempt and event tell that it is one."""
     requests = (ev.TrajectoryReady, ev.LlmSubmit, ev.LlmAdmitted, ev.LlmPrefillEnd, ev.LlmFirstToken, ev.LlmEnd)
@@ -155,7 +155,7 @@ def test_sources_may_overtake_each_other_by_a_little(data):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_loss_repeat_and_reorder_is_survived(data):
     rows = [row for row in STREAM if data.draw(st.integers(0, 9)) > 0]
     for _ in range(data.draw(st.integers(0, 30))):
@@ -173,7 +173,7 @@ def test_any_loss_repeat_and_reorder_is_survived(data):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_losing_request_events_keeps_the_live_count(data):
     kept = [
         row
