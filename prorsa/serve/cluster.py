@@ -6,7 +6,7 @@ left out, and every worker registers afresh, as it would after a restart.
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Final, get_args
 
 import structlog
 import zmq
@@ -16,10 +16,10 @@ from prorsa.bus import wire
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.clock import NS_PER_S
-from prorsa.cluster.effects import Effect
+from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.errors import EventError
-from prorsa.events import AnyEvent
+from prorsa.events import AnyEvent, Role
 from prorsa.serve.backend import cluster_endpoint
 from prorsa.serve.rundir import RunDir
 from prorsa.simulate import make_simulation
@@ -40,6 +40,7 @@ class EmbeddedCluster:
         self._endpoints = endpoints
         self._resumed = run_dir.checkpoint.exists()
         self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(self._plan)
+        _compile_ahead(self._sim)
         self._publisher = Publisher(endpoints.ingest, "cluster", run_id=self._plan.run_id)
         self._begin_s = 0.0
 
@@ -100,3 +101,18 @@ class EmbeddedCluster:
         draft = self._run_dir.checkpoint.with_suffix(".tmp.npz")
         self._sim.save(draft)
         draft.replace(self._run_dir.checkpoint)
+
+
+def _compile_ahead(sim: Simulation) -> None:
+    """Run a flip on a copy: what is compiled on its first use would otherwise stop the clock in the middle of a run."""
+    rehearsal = sim.copy()
+    rehearsal.advance(rehearsal.now_s)
+    for action in get_args(Action):
+        role: Role = "decode" if action in ("switch", "warm", "admit") else "prefill"
+        rehearsal.perform(
+            Effect(effect_id=action, worker_id="w0", action=action, role=role, epoch=1 << 30, deadline_s=1.0)
+        )
+        rehearsal.advance(rehearsal.now_s + 1.0)
+    rehearsal.register_again()
+    rehearsal.report()
+    log.info("compiled")

@@ -29,6 +29,7 @@ from prorsa.serve.supervisor import Supervisor
 HUB_UP_WITHIN_S = 20.0
 HUB_ASK_S = 1.0
 PROGRESS_EVERY_S = 5.0
+COMPILING_AFTER_S = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +126,21 @@ class _Demo:
         await self._supervisor.start("controller")
         await self._supervisor.start("cluster")
 
+    async def _compiling(self) -> None:
+        """Say why nothing happens yet: the first start on a machine compiles the simulator."""
+        await asyncio.sleep(COMPILING_AFTER_S)
+        with JournalReader(self._run_dir.journal) as journal:
+            if journal.last("run.begin") is None:
+                narrate("compiling the simulator: half a minute, once")
+
     async def _watch_progress(self) -> None:
-        progress = asyncio.create_task(self._progress())
+        told = [asyncio.create_task(self._compiling()), asyncio.create_task(self._progress())]
         try:
             await self._supervisor.ended("cluster")
         finally:
-            progress.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await progress
+            for task in told:
+                task.cancel()
+            await asyncio.gather(*told, return_exceptions=True)
 
     async def _operate(self) -> None:
         """The console as a process of its own: whatever ends it ends nothing else."""

@@ -138,6 +138,17 @@ class TestCheckpoints:
         ]
         assert isinstance(events[-1], SamplerState)
 
+    def test_a_restart_in_mid_flip_leaves_no_worker_out_of_the_pool(self, tmp_path: Path) -> None:
+        flipper = in_mid_flip(busy_pool())
+        flipper.sim.save(tmp_path / "c")
+        loaded = Simulation.load(tmp_path / "c")
+        loaded.register_again()
+        check(loaded)
+        events = run(loaded)
+        assert loaded.report()["split"][-1][1:] == [2, 2, 0, 0]
+        assert not any(isinstance(event, EffectResult) for _, event in events)
+        assert loaded.report()["output_tokens"] == sum(turn.output for trip in trips() for turn in trip.turns)
+
     @pytest.mark.parametrize("content", [None, b"", b"not a checkpoint", b"PK\x03\x04broken"])
     def test_a_bad_checkpoint_is_refused_by_name(self, tmp_path: Path, content: bytes | None) -> None:
         path = tmp_path / "bad"

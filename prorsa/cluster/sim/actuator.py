@@ -72,6 +72,13 @@ class Actuator:
         superseded = self._supersede(state, w, effect)
         return superseded + self._begin(state, w, effect)
 
+    def restart(self, state: State) -> None:
+        """Every worker serves again in the role that it has; effects under way are forgotten without an answer."""
+        self._memory.pending.clear()
+        for w in range(len(state.workers)):
+            flips.stop_effect(state, w)
+            flips.admit(state, w)
+
     def answer(self, w: int, ok: bool, resumed: int, dropped: int) -> EffectResult:
         """The answer to the effect that was under way on worker ``w``."""
         effect = self._memory.pending.pop(w)

@@ -117,7 +117,12 @@ class Simulation:
         return events
 
     def register_again(self) -> list[Timed]:
-        """What workers and sampler say when they are seen again, as after a restart of this process."""
+        """All workers come back as after a restart: serving in the role that they have, whatever flip they were in.
+
+        Returns what workers and sampler say when they are seen again.
+        """
+        self._actuator.restart(self._state)
+        self._note_split()
         events: list[AnyEvent] = list(telemetry.workers_up(self._state, self._profile))
         events += self._sampler.state(self._state)
         return [(self.now_s, event) for event in events]
