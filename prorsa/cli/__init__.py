@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from prorsa.errors import ProrsaError
 
 _CONTROL_MODULES = frozenset(
-    {"cyclopts", "rich", "numpy", "numba", "structlog", "textual", "textual_plot", "aiohttp", "prometheus_client"}
+    {"cyclopts", "rich", "numpy", "numba", "structlog", "textual", "aiohttp", "prometheus_client"}
 )
 
 
