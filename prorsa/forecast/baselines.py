@@ -8,8 +8,10 @@ simulator other than those that are reported (``docs/forecast.md``).
 from bisect import bisect_right
 from typing import Final, Protocol
 
-EWMA_HALF_LIFE_S: Final = 5.0
-KALMAN_NOISE_RATIO: Final = 0.2
+from prorsa.events import ForecastTarget
+
+EWMA_HALF_LIFE_S: Final[dict[ForecastTarget, float]] = {"prefill": 5.0, "decode_admission": 10.0, "kv_need": 10.0}
+KALMAN_NOISE_RATIO: Final[dict[ForecastTarget, float]] = {"prefill": 0.2, "decode_admission": 0.01, "kv_need": 0.01}
 
 
 class Baseline(Protocol):
@@ -52,7 +54,7 @@ class LastValue:
 class Ewma:
     """Exponentially weighted mean with a half-life, corrected for its start."""
 
-    def __init__(self, half_life_s: float = EWMA_HALF_LIFE_S) -> None:
+    def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
         self._sum = 0.0
         self._weight_s = 0.0
@@ -77,7 +79,7 @@ class KalmanLocalLevel:
         noise_ratio: variance of the level's step in a second over that of the noise of a second's value.
     """
 
-    def __init__(self, noise_ratio: float = KALMAN_NOISE_RATIO) -> None:
+    def __init__(self, noise_ratio: float) -> None:
         self._ratio = noise_ratio
         self._level = 0.0
         self._variance: float | None = None
@@ -99,12 +101,16 @@ class KalmanLocalLevel:
 
 
 class BaselineSet:
-    """The three baselines over one series."""
+    """The three baselines over the series of one target, with the parameters tuned for it."""
 
     NAMES: Final = ("last", "ewma", "kalman")
 
-    def __init__(self, longest_s: float) -> None:
-        self._baselines: tuple[Baseline, ...] = (LastValue(longest_s), Ewma(), KalmanLocalLevel())
+    def __init__(self, target: ForecastTarget, longest_s: float) -> None:
+        self._baselines: tuple[Baseline, ...] = (
+            LastValue(longest_s),
+            Ewma(EWMA_HALF_LIFE_S[target]),
+            KalmanLocalLevel(KALMAN_NOISE_RATIO[target]),
+        )
 
     def update(self, value: float, duration_s: float) -> None:
         """``value`` tokens came in the last ``duration_s``."""

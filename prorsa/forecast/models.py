@@ -283,8 +283,10 @@ class Share:
 class EvictionModel:
     """The share of a context that has gone from the caches when it is used again, by how long it lay idle.
 
-    Caches drop what was used longest ago, so the share only rises with the idle time. Its classes are octaves; each is
-    shrunk towards the one before it, so that a longer wait than any seen counts as the longest seen.
+    Caches drop what was used longest ago, so the share only rises with the idle time. Its classes are octaves. Those
+    with few observations lean on a line through the others, from ``prior`` at no idle time at all; a longer wait than
+    any seen counts as the longest seen. (Leaning on shorter waits alone would be a trap: where all wait for minutes and
+    find nothing, a backlog taken for cached would let the waits look short, and so the backlog cached.)
 
     Args:
         half_life: observations of a class after which one counts half; short, since pressure on the caches moves.
@@ -310,10 +312,10 @@ class EvictionModel:
 
     def refresh(self) -> None:
         """Take in what was added."""
-        share = self._prior
-        for at, (seen, gone) in enumerate(zip(self._seen, self._gone, strict=True)):
-            share = max(share, (gone + self._STRENGTH * share) / (seen + self._STRENGTH))
-            self._share[at] = share
+        seen, gone = np.array(self._seen), np.array(self._gone)
+        known = np.flatnonzero(seen >= 1.0)
+        line = np.interp(np.arange(len(seen)), [-1, *known], [self._prior, *(gone[known] / seen[known])])
+        self._share = np.maximum.accumulate((gone + self._STRENGTH * line) / (seen + self._STRENGTH))
 
     def by(self, idle_s: Array) -> Array:
         """Share that has gone after ``idle_s``."""

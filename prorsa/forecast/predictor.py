@@ -70,7 +70,7 @@ class Predictor:
         self._steps = Steps(horizons_s)
         self._lookout = Lookout(self._steps, self._learner, self._plan)
         self._service = ServiceRate()
-        self._baselines = {target: BaselineSet(max(horizons_s)) for target in TARGETS}
+        self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._calibrators = {(target, h): Calibrator(h) for target in TARGETS for h in horizons_s}
         self._learner.refresh(np.zeros(0, np.int32), np.zeros(0))
         self._last_tick_s: float | None = None

@@ -58,7 +58,7 @@ def test_kalman_gain_is_that_of_the_stationary_filter():
 
 
 def test_all_get_the_same_backlog():
-    baselines = BaselineSet(60.0)
+    baselines = BaselineSet("prefill", 60.0)
     assert baselines.over(5.0, 700.0) == {"last": 700.0, "ewma": 700.0, "kalman": 700.0}
     rng = np.random.default_rng(1)
     for value in rng.poisson(50.0, 200):

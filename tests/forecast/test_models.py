@@ -157,6 +157,16 @@ def test_eviction_rises_with_idle_time_and_is_conditional():
     assert model.between(np.array([20.0]), np.array([20.0]))[0] == 0.0
 
 
+def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_safe():
+    model = EvictionModel()
+    for _ in range(50):
+        model.add(160.0, 1.0)
+    model.refresh()
+    assert model.by(np.array([90.0]))[0] > 0.7
+    assert model.by(np.array([1e4]))[0] > 0.9
+    assert model.by(np.array([1.0]))[0] < 0.2
+
+
 def test_ends_are_judged_by_turn_and_by_turns_that_did_not_end():
     model = EndModel()
     for turn in range(12):
