@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from prorsa.cluster.profile import load_profile
+from prorsa.cluster.profile import Profile, load_profile
+from prorsa.cluster.router.config import RouterConfig
 from prorsa.cluster.scenario import Scenario
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
@@ -14,12 +15,23 @@ from prorsa.control.policies import make_policy
 from prorsa.errors import ConfigError
 from prorsa.events import Mode, Role, Stamped
 
+
+class WorkerAccess(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the controller reaches live workers; see :class:`prorsa.cluster.live.LiveBackend`."""
+
+    key_file: str | None = None
+    admin_key_file: str | None = None
+    graph_memory_gb: float | None = None
+    cache_kept: bool = False
+    guard_l3: bool = False
+
+
 Recorder = Callable[[list[Stamped]], None]
 """Keeps the stamped events of a run, in order."""
 
 
-class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All that makes a run what it is: kept in the journal, and what the processes of a demo are told."""
+class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="embedded"):
+    """All that makes a run of the embedded cluster what it is: kept in its journal, and told to its processes."""
 
     run_id: str
     scenario: Scenario
@@ -34,17 +46,48 @@ class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         plain: dict[str, object] = msgspec.to_builtins(self)
         return plain
 
-    @classmethod
-    def from_meta(cls, meta: object) -> "RunPlan":
-        """Back from a manifest.
+    @property
+    def pool_size(self) -> int | None:
+        """How many workers there are."""
+        return self.scenario.workers
 
-        Raises:
-            ConfigError: if the journal has none, or one of another version.
-        """
-        try:
-            return msgspec.convert(meta, cls)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"the journal does not say how its run was set up: {error}") from error
+
+class LivePlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="live"):
+    """What makes a run on live workers what it is: kept in its journal, and told to its processes.
+
+    Secrets are not in it, only the names of the files that hold them.
+    """
+
+    run_id: str
+    control: ControlConfig
+    routers: tuple[RouterConfig, ...]
+    workers: WorkerAccess = WorkerAccess()
+    speed: float = 1.0
+
+    def to_meta(self) -> dict[str, object]:
+        """As plain data, for a journal's manifest."""
+        plain: dict[str, object] = msgspec.to_builtins(self)
+        return plain
+
+    @property
+    def pool_size(self) -> int | None:
+        """How many workers there are: unknown, they come and go."""
+        return None
+
+
+AnyPlan = RunPlan | LivePlan
+
+
+def plan_of(meta: object) -> AnyPlan:
+    """The plan that a journal's manifest holds.
+
+    Raises:
+        ConfigError: if it holds none, or one of another version.
+    """
+    try:
+        return msgspec.convert(meta, AnyPlan)  # type: ignore[no-any-return]
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the journal does not say how its run was set up: {error}") from error
 
 
 def make_plan(
@@ -104,11 +147,17 @@ def initial_roles(plan: RunPlan) -> list[Role]:
     return ["prefill" if index < prefill else "decode" for index in range(workers)]
 
 
+def profile_of(plan: RunPlan) -> Profile:
+    """The performance profile of the plan's cluster; :func:`make_plan` always gives one."""
+    assert plan.control.profile is not None
+    return plan.control.profile
+
+
 def run_row(
     plan: RunPlan, measured: dict[str, object], forecast: Mapping[str, object] | None, wall_s: float
 ) -> dict[str, object]:
     """One element of ``runs`` from its parts."""
-    profile = plan.control.profile
+    profile = profile_of(plan)
     return {
         "scenario": plan.scenario.name,
         "profile": profile.name,

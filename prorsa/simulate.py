@@ -15,14 +15,14 @@ from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
 from prorsa.events import AnyEvent, ForecastRow, Stamped
 from prorsa.forecast.predictor import ForecastConfig, Predictor
-from prorsa.run import Recorder, RunPlan, initial_roles, make_workload, run_row
+from prorsa.run import Recorder, RunPlan, initial_roles, make_workload, profile_of, run_row
 
 
 def make_simulation(plan: RunPlan, workload: Workload | None = None, *, emit: bool = True) -> Simulation:
     """The simulated cluster of a plan, with the roles that its policy starts from."""
     return Simulation(
         _sim_config(plan),
-        plan.control.profile,
+        profile_of(plan),
         workload or make_workload(plan),
         initial_roles(plan),
         emit=emit,

@@ -19,7 +19,7 @@ from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
 from prorsa.errors import InputError
 from prorsa.events import Stamped
-from prorsa.run import Recorder, RunPlan, make_plan, make_workload
+from prorsa.run import Recorder, RunPlan, make_plan, make_workload, plan_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,10 @@ def run_replay(journal: Path, policy: str | None, *, as_json: bool) -> int:
     from prorsa.forecast.predictor import ForecastConfig, Predictor
 
     reader = JournalReader(journal)
-    plan = RunPlan.from_meta(reader.meta)
+    plan = plan_of(reader.meta)
     config = plan.control
     if policy is not None:
-        make_policy(policy, plan.scenario.workers)
+        make_policy(policy, plan.pool_size)
         config = msgspec.structs.replace(config, policy=policy)
     controller = Controller(config, None if config.forecast is None else Predictor(ForecastConfig()))
     result = compare(controller, lambda types: reader.read(types=types))

@@ -17,7 +17,7 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Settings of one controller. Times are run seconds.
 
     Attributes:
-        profile: performance of the pool's workers.
+        profile: performance of the pool's workers; None where only their own counters tell.
         policy: name of the policy, as on the command line.
         forecast: what the policy sees; None where no forecast is made at all.
         mode: whether decisions act (``auto``), wait for approval (``approve``) or are only recorded (``observe``).
@@ -35,7 +35,7 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         override_s: life of a pin, split override or freeze that is given no expiry.
     """
 
-    profile: Profile
+    profile: Profile | None = None
     policy: str = "default"
     forecast: ForecastKind | None = "lifecycle"
     mode: Mode = "auto"

@@ -14,10 +14,10 @@ class CostModel:
     """Prefill rate and KV capacity of one worker.
 
     The prefill rate is Δprefill tokens / Δbusy time over the prefill workers' cumulative counters, exponentially
-    forgotten in busy time; before enough of it has been seen, it is the profile's for a typical request.
+    forgotten in busy time; before enough of it has been seen, it is the profile's for a typical request, or unknown.
     """
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile | None) -> None:
         self.profile = profile
         self._tokens = 0.0
         self._busy_s = 0.0
@@ -37,17 +37,14 @@ class CostModel:
         self._tokens = self._tokens * keep + tokens
         self._busy_s = self._busy_s * keep + busy_s
 
-    def prefill_tokens_per_s(self, new_tokens: float, prefix_tokens: float) -> float:
-        """Prefill rate of one busy worker, for typical requests of these sizes."""
+    def prefill_tokens_per_s(self, new_tokens: float, prefix_tokens: float) -> float | None:
+        """Prefill rate of one busy worker, for typical requests of these sizes; None while nothing tells it."""
         if self._busy_s >= _TRUST_S:
             return self._tokens / self._busy_s
+        if self.profile is None:
+            return None
         new_tokens = max(new_tokens, 1.0)
         return new_tokens / self.profile.prefill_s(new_tokens, prefix_tokens)
-
-    @property
-    def measured(self) -> bool:
-        """Whether the prefill rate comes from the workers."""
-        return self._busy_s >= _TRUST_S
 
 
 def _progress(before: WorkerLoad, after: WorkerLoad) -> tuple[float, float]:

@@ -5,6 +5,7 @@ inside a weight update, on a paused worker, between weight versions or on stale 
 Prorsa's own policies: a dwell time, and a flip that pays for itself within the decision horizon.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from prorsa.clock import seconds
@@ -73,10 +74,10 @@ def flip_cost_s(worker: Worker, cost: CostModel, config: ControlConfig) -> float
 
     What a worker's cache holds is an upper bound of what will be asked for again.
     """
-    lost_tokens = 0
-    if config.cache == "cold" and worker.load is not None and worker.load.kv_cached is not None:
-        lost_tokens = worker.load.kv_cached
-    return config.flip_s + lost_tokens / cost.prefill_tokens_per_s(config.profile.chunk_tokens, 0.0)
+    if config.cache != "cold" or worker.load is None or not worker.load.kv_cached:
+        return config.flip_s
+    rate = cost.prefill_tokens_per_s(worker.load.kv_cached, 0.0)
+    return math.inf if rate is None else config.flip_s + worker.load.kv_cached / rate
 
 
 def work_lost_tokens(worker: Worker, config: ControlConfig) -> int:

@@ -109,11 +109,10 @@ class Analytic:
 
     def decide(self, context: Context) -> Want:
         """Solve for the forecast demand; without a forecast or a known capacity, the present split stays."""
-        frame = context.frame
-        if frame is None or context.kv_capacity is None:
-            missing = "forecast" if frame is None else "KV capacity"
-            return Want(split=context.current, reason=f"no {missing} yet: the split stays")
-        need, inputs = _need(frame, context, context.kv_capacity, context.config.horizon_s)
+        known = _known(context)
+        if isinstance(known, str):
+            return Want(split=context.current, reason=f"no {known} yet: the split stays")
+        need, inputs = _need(known, context, context.config.horizon_s)
         solution = solve(need, context.bounds, context.current.prefill)
         return Want(
             split=Split(prefill=solution.prefill, decode=solution.decode),
@@ -121,7 +120,7 @@ class Analytic:
             inputs=inputs,
             alternatives=solution.alternatives,
             overloaded=solution.case == "overload",
-            relief_s=_relief_s(frame, solution, context, context.kv_capacity),
+            relief_s=_relief_s(known, solution, context),
         )
 
     def state(self) -> str:
@@ -159,33 +158,50 @@ def parse_split(text: str, workers: int | None, *, where: str) -> Split:
     return Split(prefill=prefill, decode=decode)
 
 
-def _need(frame: Frame, context: Context, kv_capacity: int, horizon_s: float) -> tuple[Need, dict[str, float | None]]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    frame: Frame
+    kv_capacity: int
+    prefill_tokens_per_s: float
+
+
+def _known(context: Context) -> _Known | str:
+    """What the formula needs, or the name of what is missing."""
+    frame = context.frame
+    if frame is None:
+        return "forecast"
+    if context.kv_capacity is None:
+        return "KV capacity"
+    rate = context.cost.prefill_tokens_per_s(frame.mean_new_tokens, frame.mean_prefix_tokens)
+    return "prefill rate" if rate is None else _Known(frame, context.kv_capacity, rate)
+
+
+def _need(known: _Known, context: Context, horizon_s: float) -> tuple[Need, dict[str, float | None]]:
     config = context.config
-    prefill = frame.get("prefill", horizon_s)
-    kv = frame.get("kv_need", horizon_s)
+    prefill = known.frame.get("prefill", horizon_s)
+    kv = known.frame.get("kv_need", horizon_s)
     demand_tokens = prefill.mean if prefill.p50 is None else prefill.p50
     kv_tokens = kv.mean if kv.p90 is None else kv.p90
-    rate = context.cost.prefill_tokens_per_s(frame.mean_new_tokens, frame.mean_prefix_tokens)
     need = Need(
-        prefill=demand_tokens / (horizon_s * rate * config.prefill_utilisation),
-        decode=kv_tokens * (1.0 + config.kv_margin) / kv_capacity,
+        prefill=demand_tokens / (horizon_s * known.prefill_tokens_per_s * config.prefill_utilisation),
+        decode=kv_tokens * (1.0 + config.kv_margin) / known.kv_capacity,
     )
     inputs: dict[str, float | None] = {
         "prefill_demand_tokens": round(demand_tokens, 1),
         "kv_need_tokens": round(kv_tokens, 1),
-        "prefill_tokens_per_s": round(rate, 1),
-        "kv_capacity_tokens": float(kv_capacity),
+        "prefill_tokens_per_s": round(known.prefill_tokens_per_s, 1),
+        "kv_capacity_tokens": float(known.kv_capacity),
         "need_prefill": round(need.prefill, 4),
         "need_decode": round(need.decode, 4),
     }
     return need, inputs
 
 
-def _relief_s(frame: Frame, solution: Solution, context: Context, kv_capacity: int) -> float:
+def _relief_s(known: _Known, solution: Solution, context: Context) -> float:
     # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
     # would still be undone then.
     horizon_s = context.config.decision_horizon_s
-    need, _ = _need(frame, context, kv_capacity, horizon_s)
+    need, _ = _need(known, context, horizon_s)
 
     def undone_s(split: Split | Solution) -> float:
         return (max(0.0, need.prefill - split.prefill) + max(0.0, need.decode - split.decode)) * horizon_s

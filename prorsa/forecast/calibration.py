@@ -75,16 +75,21 @@ class Calibrator:
     def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
         """A forecast that was ``raw``, and ``said`` after correction, has come out."""
         bias = math.exp(self._log_bias)
-        miss = actual_arrivals - self._median(raw)
-        if miss != 0.0:
-            side = math.copysign(self._step, miss)
-            lean = (raw.series - raw.p50_arrivals * bias) / max(actual_arrivals, raw.series, raw.p50_arrivals * bias)
-            self._blend = min(max(self._blend + 0.5 * side * lean, 0.0), MAX_BLEND)
-            self._log_bias = _clip(self._log_bias + side, MAX_LOG_BIAS)
+        self._lean(raw, raw.p50_arrivals * bias, actual_arrivals)
         below = actual < said.p50 - raw.below * bias * math.exp(self._log_low)
         above = actual > said.p50 + raw.above * bias * math.exp(self._log_high)
         self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
         self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
+
+    def _lean(self, raw: Raw, own: float, actual_arrivals: float) -> None:
+        """Move the median towards what came, by its own factor and by leaning on the series."""
+        miss = actual_arrivals - self._median(raw)
+        scale = max(actual_arrivals, raw.series, own)
+        if miss == 0.0 or scale <= 0.0:
+            return
+        side = math.copysign(self._step, miss)
+        self._blend = min(max(self._blend + 0.5 * side * (raw.series - own) / scale, 0.0), MAX_BLEND)
+        self._log_bias = _clip(self._log_bias + side, MAX_LOG_BIAS)
 
 
 def _clip(value: float, bound: float) -> float:

@@ -291,7 +291,8 @@ class ScoreKeeper:
             return peak, peak, 0
         if target == "decode_admission":
             amount, voids = self._admitted.window(tick, last)
-            return amount, amount - self._waited[horizon_s].upto(tick)[0], voids
+            # Rounding must not make less than nothing arrive.
+            return amount, max(amount - self._waited[horizon_s].upto(tick)[0], 0.0), voids
         arrivals, voids = self._ready.window(tick, last)
         backlog, void_backlog = self._backlog[horizon_s].upto(tick)
         return max(backlog - self._computed[at], 0.0) + arrivals, arrivals, voids + void_backlog

@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m prorsa.serve hub|controller|cluster RUN_DIR``. Started by the supervisor."""
+"""One process of a run: ``python -m prorsa.serve NAME RUN_DIR``. Started by the supervisor."""
 
 import asyncio
 import os
@@ -6,12 +6,15 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 
 import structlog
 
+from prorsa.bus.commands import LeaseKeeper
 from prorsa.bus.hub import run_hub
 from prorsa.bus.wire import Endpoints
+from prorsa.run import LivePlan
 from prorsa.serve.backend import EmbeddedBackend, cluster_endpoint
 from prorsa.serve.rundir import RunDir
 
@@ -32,16 +35,35 @@ def main(name: str, run_dir: RunDir) -> None:
             from prorsa.serve.cluster import EmbeddedCluster
 
             asyncio.run(_until_term(EmbeddedCluster(run_dir, Endpoints.load(run_dir.path)).run()))
+        case _ if name.startswith("router"):
+            asyncio.run(_until_term(_router(run_dir, name)))
         case _:
-            raise SystemExit(f"prorsa.serve: no process {name!r}; there are hub, controller, cluster")
+            raise SystemExit(f"prorsa.serve: no process {name!r}; there are hub, controller, cluster, router1, …")
 
 
 async def _controller(run_dir: RunDir) -> None:
     from prorsa.serve.controller import run_controller
 
     plan, endpoints = run_dir.load_plan(), Endpoints.load(run_dir.path)
-    backend = EmbeddedBackend(cluster_endpoint(endpoints))
-    await run_controller(endpoints, plan.control, plan.run_id, backend)
+    if isinstance(plan, LivePlan):
+        from prorsa.serve.live import connect_live
+
+        await run_controller(endpoints, plan.control, plan.run_id, partial(connect_live, plan))
+    else:
+        await run_controller(endpoints, plan.control, plan.run_id, partial(_connect_embedded, endpoints))
+
+
+async def _connect_embedded(endpoints: Endpoints, _lease: LeaseKeeper) -> EmbeddedBackend:
+    return EmbeddedBackend(cluster_endpoint(endpoints))
+
+
+async def _router(run_dir: RunDir, name: str) -> None:
+    from prorsa.cluster.router.process import serve
+    from prorsa.serve.live import router_config
+
+    plan = run_dir.load_plan()
+    assert isinstance(plan, LivePlan)
+    await serve(router_config(plan, run_dir, name))
 
 
 async def _until_term(work: Coroutine[None, None, None]) -> None:

@@ -7,18 +7,22 @@ import zmq.asyncio
 
 from prorsa.bus import wire
 from prorsa.cluster.effects import Effect
+from prorsa.events import EffectResult
 
 EFFECT_TOPIC = b"effect"
 
 
 class Backend(Protocol):
-    """Performs effects on workers; what comes of them goes to the bus as ``effect.result`` events."""
+    """Performs effects on workers; what comes of them goes to the bus as ``effect.result`` events.
 
-    async def perform(self, effect: Effect) -> None:
-        """Start an effect; returns when it has been handed on, not when it is done."""
+    :class:`EmbeddedBackend` and :class:`prorsa.cluster.live.LiveBackend` do.
+    """
+
+    async def perform(self, effect: Effect) -> EffectResult | None:
+        """Perform an effect; None where the workers themselves publish what came of it."""
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of sockets."""
         ...
 
@@ -36,11 +40,11 @@ class EmbeddedBackend:
         self._sent = 0
 
     async def perform(self, effect: Effect) -> None:
-        """Send the effect to the cluster."""
+        """Send the effect to the cluster, which publishes the result."""
         self._sent += 1
         await self._socket.send_multipart(wire.pack(EFFECT_TOPIC, self._sent, wire.encode(effect)))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 

@@ -20,6 +20,7 @@ from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.errors import EventError
 from prorsa.events import AnyEvent, Role
+from prorsa.run import RunPlan
 from prorsa.serve.backend import cluster_endpoint
 from prorsa.serve.rundir import RunDir
 from prorsa.simulate import make_simulation
@@ -36,7 +37,9 @@ class EmbeddedCluster:
 
     def __init__(self, run_dir: RunDir, endpoints: wire.Endpoints) -> None:
         self._run_dir = run_dir
-        self._plan = run_dir.load_plan()
+        plan = run_dir.load_plan()
+        assert isinstance(plan, RunPlan)
+        self._plan = plan
         self._endpoints = endpoints
         self._resumed = run_dir.checkpoint.exists()
         self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(self._plan)

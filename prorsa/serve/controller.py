@@ -8,6 +8,7 @@ result. Nothing is done without the controller lease, and no effect before the e
 import asyncio
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -32,6 +33,9 @@ JOURNALLED_WITHIN_S: Final = 10.0
 """How long to wait for the journal before effects; without it they are dropped and the executor asks again."""
 CLOSE_WITHIN_S: Final = 2.0
 
+Connect = Callable[[LeaseKeeper], Awaitable[Backend]]
+"""Makes a backend that fences its effects with the lease's epoch."""
+
 log = structlog.get_logger("controller")
 
 
@@ -42,13 +46,14 @@ class ControllerService:
         endpoints: the hub's sockets.
         config: the controller's settings, those that the journal was begun with.
         run_id: the run, which the hub checks.
-        backend: performs effects.
+        connect: makes the backend that performs effects, once the lease is there.
     """
 
-    def __init__(self, endpoints: Endpoints, config: ControlConfig, run_id: str, backend: Backend) -> None:
+    def __init__(self, endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect) -> None:
         self._endpoints = endpoints
         self._config = config
-        self._backend = backend
+        self._connect = connect
+        self._backend: Backend | None = None
         self._publisher = Publisher(endpoints.ingest, "controller", run_id=run_id)
         self._controller = make_controller(config)
         self._inputs = frozenset(INPUT_TYPES)
@@ -69,10 +74,13 @@ class ControllerService:
                 asyncio.TaskGroup() as tasks,
             ):
                 log.info("lease", epoch=await lease.acquire())
+                self._backend = await self._connect(lease)
                 await self._recover(subscriber)
                 tasks.create_task(self._views(subscriber))
                 await self._live(subscriber, lease)
         finally:
+            if self._backend is not None:
+                await self._backend.close()
             await asyncio.to_thread(self._publisher.close, CLOSE_WITHIN_S)
 
     async def _recover(self, subscriber: Subscriber) -> None:
@@ -142,7 +150,10 @@ class ControllerService:
             return
         for effect in step.effects:
             log.info("effect", action=effect.action, worker=effect.worker_id, role=effect.role, epoch=effect.epoch)
-            await self._backend.perform(effect)
+            assert self._backend is not None
+            result = await self._backend.perform(effect)
+            if result is not None:
+                self._publisher.publish(result)
 
     async def _views(self, subscriber: Subscriber) -> None:
         while True:
@@ -180,11 +191,11 @@ def _key(event: AnyEvent) -> tuple[str, ...] | None:
             return None
 
 
-async def run_controller(endpoints: Endpoints, config: ControlConfig, run_id: str, backend: Backend) -> None:
+async def run_controller(endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect) -> None:
     """Run the controller until cancelled, starting over when the hub cannot be reached at first."""
     while True:
         try:
-            await ControllerService(endpoints, config, run_id, backend).run()
+            await ControllerService(endpoints, config, run_id, connect).run()
         except UnavailableError as error:
             log.warning("waiting for the hub", error=str(error))
             await asyncio.sleep(1.0)

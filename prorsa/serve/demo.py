@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,10 +23,10 @@ from prorsa.errors import InputError, UnavailableError
 from prorsa.events import Mode, View, decode
 from prorsa.run import RunPlan, make_plan, run_row
 from prorsa.serve.rundir import RunDir, new_run_dir
+from prorsa.serve.signals import until_signalled
+from prorsa.serve.startup import hub_up
 from prorsa.serve.supervisor import Supervisor
 
-HUB_UP_WITHIN_S = 20.0
-HUB_ASK_S = 1.0
 PROGRESS_EVERY_S = 5.0
 COMPILING_AFTER_S = 4.0
 
@@ -58,7 +57,7 @@ def run_demo(options: DemoOptions) -> int:
         headless = True
     started = time.monotonic()
     demo = _Demo(plan, run_dir)
-    run = asyncio.run(_until_signalled(demo.headless() if headless else demo.with_console()))
+    run = asyncio.run(until_signalled(demo.headless() if headless else demo.with_console()))
     if options.record is not None:
         shutil.copytree(run_dir.journal, options.record, dirs_exist_ok=True)
         narrate(f"recorded to {options.record}")
@@ -122,7 +121,7 @@ class _Demo:
 
     async def _start(self) -> None:
         await self._supervisor.start("hub")
-        await _hub_up(self._run_dir)
+        await hub_up(self._run_dir)
         await self._supervisor.start("controller")
         await self._supervisor.start("cluster")
 
@@ -183,18 +182,6 @@ def _tell(snapshot: list[Any]) -> None:
             narrate(f"{view.tick_ns / 1e9:6.0f} s: {done}split {view.split}, {rate} output tokens/s")
 
 
-async def _hub_up(run_dir: RunDir) -> None:
-    deadline = time.monotonic() + HUB_UP_WITHIN_S
-    while True:
-        with contextlib.suppress(UnavailableError):
-            async with CommandClient(Endpoints.load(run_dir.path)) as client:
-                await client.status(HUB_ASK_S)
-                return
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"the hub did not come up in {HUB_UP_WITHIN_S:g} s; see {run_dir.log('hub')}")
-        await asyncio.sleep(0.05)
-
-
 async def _console(run_dir: RunDir) -> int:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "prorsa", "console", "--connect", str(run_dir.path)
@@ -226,15 +213,3 @@ async def _enter_pressed() -> bool:
         return await pressed
     finally:
         loop.remove_reader(0)
-
-
-async def _until_signalled(work: Awaitable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Run the work; SIGINT, SIGTERM and SIGHUP end it in order, without a result."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return None

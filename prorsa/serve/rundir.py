@@ -9,8 +9,8 @@ from typing import IO
 
 import msgspec
 
-from prorsa.errors import ConfigError, UnavailableError
-from prorsa.run import RunPlan
+from prorsa.errors import ConfigError, RefusedError, UnavailableError
+from prorsa.run import AnyPlan
 
 _LOCK_FILE = "run.lock"
 _PLAN_FILE = "run.json"
@@ -47,15 +47,15 @@ class RunDir:
         """File that holds the pid of a process while it runs."""
         return self.path / "pids" / process
 
-    def create(self) -> None:
+    def create(self, *, resume: bool = False) -> None:
         """Make the directory and its folders.
 
         Raises:
-            ConfigError: if it cannot be made or already holds a run.
+            ConfigError: if it cannot be made, or holds a run and is not to be resumed.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if (self.path / _PLAN_FILE).exists():
+            if not resume and (self.path / _PLAN_FILE).exists():
                 raise ConfigError(f"{self.path} already holds a run; name another directory or remove it")
             for folder in ("logs", "pids"):
                 (self.path / folder).mkdir(exist_ok=True)
@@ -63,9 +63,18 @@ class RunDir:
             raise ConfigError(f"run directory {self.path}: {error.strerror}; name one that can be written") from error
 
     def hold(self) -> None:
-        """Mark the run as live for as long as this process is; a supervisor does so."""
+        """Mark the run as live for as long as this process is; a supervisor does so.
+
+        Raises:
+            RefusedError: if it is live already.
+        """
         self._lock = (self.path / _LOCK_FILE).open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RefusedError(
+                f"{self.path} is live already: stop that one first, or name another directory"
+            ) from error
 
     @property
     def live(self) -> bool:
@@ -79,11 +88,11 @@ class RunDir:
             return False
         return False
 
-    def save_plan(self, plan: RunPlan) -> None:
+    def save_plan(self, plan: AnyPlan) -> None:
         """Write what the processes are told."""
         _write(self.path / _PLAN_FILE, msgspec.json.format(msgspec.json.encode(plan), indent=2))
 
-    def load_plan(self) -> RunPlan:
+    def load_plan(self) -> AnyPlan:
         """Read what the supervisor has written.
 
         Raises:
@@ -91,7 +100,7 @@ class RunDir:
         """
         path = self.path / _PLAN_FILE
         try:
-            return msgspec.json.decode(path.read_bytes(), type=RunPlan)
+            return msgspec.json.decode(path.read_bytes(), type=AnyPlan)
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"{path}: {error}; start the run again") from error
 

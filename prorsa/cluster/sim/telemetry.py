@@ -70,7 +70,7 @@ def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
 
 
 def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:
-    """Output so far of all that decodes, and prompt tokens done of all that prefills, worker by worker."""
+    """Output so far of all that decodes, and prompt tokens computed of all that prefills, worker by worker."""
     per_worker = len(state.ranks) // len(state.workers)
     for w in range(len(state.workers)):
         output: list[tuple[str, int]] = []
@@ -97,7 +97,7 @@ def _prefilling(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[s
     i = int(state.queues["head"][prefill_queue(rank)])
     while i >= 0 and state.trajectories["phase"][i] == PREFILL:
         row = state.trajectories[i]
-        yield narrator.rid(i, int(row["turn"]), int(row["attempt"])), int(row["position"])
+        yield narrator.rid(i, int(row["turn"]), int(row["attempt"])), int(row["position"] - row["cached"])
         i = int(row["next"])
 
 
