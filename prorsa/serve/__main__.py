@@ -34,7 +34,7 @@ def main(name: str, run_dir: RunDir) -> None:
         case "cluster":
             from prorsa.serve.cluster import EmbeddedCluster
 
-            asyncio.run(_until_term(EmbeddedCluster(run_dir, Endpoints.load(run_dir.path)).run()))
+            asyncio.run(_until_term(EmbeddedCluster(run_dir).run()))
         case _ if name.startswith("router"):
             asyncio.run(_until_term(_router(run_dir, name)))
         case _:

@@ -18,7 +18,7 @@ from prorsa.bus.subscriber import Subscriber
 from prorsa.clock import NS_PER_S
 from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.sim.simulation import Simulation
-from prorsa.errors import EventError
+from prorsa.errors import EventError, UnavailableError
 from prorsa.events import AnyEvent, Role
 from prorsa.run import RunPlan
 from prorsa.serve.backend import cluster_endpoint
@@ -35,25 +35,23 @@ log = structlog.get_logger("cluster")
 class EmbeddedCluster:
     """Advances a simulation with the run clock, publishes its events and performs effects on it."""
 
-    def __init__(self, run_dir: RunDir, endpoints: wire.Endpoints) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: RunDir) -> None:
         plan = run_dir.load_plan()
         assert isinstance(plan, RunPlan)
         self._plan = plan
-        self._endpoints = endpoints
+        self._run_dir = run_dir
         self._resumed = run_dir.checkpoint.exists()
-        self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(self._plan)
-        _compile_ahead(self._sim)
-        self._publisher = Publisher(endpoints.ingest, "cluster", run_id=self._plan.run_id)
+        self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(plan)
         self._begin_s = 0.0
+        _compile_ahead(self._sim)
+        run_dir.cluster_ready.touch()
 
     async def run(self) -> None:
         """Run until the rollout is over and all its events are journalled."""
-        async with Subscriber(self._endpoints, topics=("run.begin",), after_seq=None) as subscriber:
-            while subscriber.link.state != "live":  # noqa: ASYNC110 - the link has no event to wait for
-                await asyncio.sleep(PACE_S)
-            now_s = subscriber.clock.now_ns() / NS_PER_S
-            self._begin_s = now_s - self._sim.now_s
+        self._endpoints = await self._hub()
+        self._publisher = Publisher(self._endpoints.ingest, "cluster", run_id=self._plan.run_id)
+        async with Subscriber(self._endpoints, topics=("run.begin",), connect_timeout_s=None) as subscriber:
+            self._begin_s = subscriber.clock.now_ns() / NS_PER_S - self._sim.now_s
             if self._resumed:
                 self._publish(self._sim.register_again())
                 log.info("resumed", sim_s=round(self._sim.now_s, 1))
@@ -66,6 +64,14 @@ class EmbeddedCluster:
                     await effects
         self._run_dir.save_result(self._sim.report())
         await asyncio.to_thread(self._publisher.close, 30.0)
+
+    async def _hub(self) -> wire.Endpoints:
+        """The hub starts after this process, so that its clock does not run while the simulator is compiled."""
+        while True:
+            try:
+                return wire.Endpoints.load(self._run_dir.path)
+            except UnavailableError:
+                await asyncio.sleep(PACE_S)
 
     async def _roll_out(self, subscriber: Subscriber) -> None:
         saved_at = asyncio.get_running_loop().time()

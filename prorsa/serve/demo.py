@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import subprocess
@@ -120,26 +121,32 @@ class _Demo:
         return self._result()
 
     async def _start(self) -> None:
+        await self._supervisor.start("cluster")
+        await self._compiled()
         await self._supervisor.start("hub")
         await hub_up(self._run_dir)
         await self._supervisor.start("controller")
-        await self._supervisor.start("cluster")
 
-    async def _compiling(self) -> None:
-        """Say why nothing happens yet: the first start on a machine compiles the simulator."""
-        await asyncio.sleep(COMPILING_AFTER_S)
-        with JournalReader(self._run_dir.journal) as journal:
-            if journal.last("run.begin") is None:
+    async def _compiled(self) -> None:
+        """Wait for the simulator, and say why that takes long on a machine's first start."""
+        told_at = time.monotonic() + COMPILING_AFTER_S
+        ended = asyncio.create_task(self._supervisor.ended("cluster"))
+        while not self._run_dir.cluster_ready.exists() and not ended.done():
+            await asyncio.sleep(0.05)
+            if time.monotonic() > told_at:
+                told_at = math.inf
                 narrate("compiling the simulator: half a minute, once")
+        if ended.done():
+            await ended
+        ended.cancel()
 
     async def _watch_progress(self) -> None:
-        told = [asyncio.create_task(self._compiling()), asyncio.create_task(self._progress())]
+        progress = asyncio.create_task(self._progress())
         try:
             await self._supervisor.ended("cluster")
         finally:
-            for task in told:
-                task.cancel()
-            await asyncio.gather(*told, return_exceptions=True)
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
 
     async def _operate(self) -> None:
         """The console as a process of its own: whatever ends it ends nothing else."""

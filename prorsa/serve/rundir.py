@@ -39,6 +39,11 @@ class RunDir:
         """The embedded cluster's state, so that its process can be restarted."""
         return self.path / "cluster.npz"
 
+    @property
+    def cluster_ready(self) -> Path:
+        """Exists once the embedded cluster is compiled and loaded."""
+        return self.path / "cluster.ready"
+
     def log(self, process: str) -> Path:
         """Log file of a process."""
         return self.path / "logs" / f"{process}.log"
