@@ -16,9 +16,8 @@ from tests.serve.running import MINI
 
 def consoles(parent: int) -> list[int]:
     """Pids of the consoles that a process has started."""
-    command = ["pgrep", "-P", str(parent), "-f", "prorsa console"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if b"console" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 40.0) -> None:
