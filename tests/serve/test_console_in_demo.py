@@ -17,7 +17,7 @@ from tests.serve.running import MINI
 def consoles(parent: int) -> list[int]:
     """Pids of the consoles that a process has started."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in children if b"console" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if b"\0console\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 40.0) -> None:
