@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from prorsa.bus import wire
 from prorsa.bus.control import ControlClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints, HubStatus, LeaseReply
 from prorsa.errors import UnavailableError
 from prorsa.events import Command, Stamped, decode_stamped, encode
@@ -23,11 +24,15 @@ LEASE_MARGIN_S: Final = 0.5
 class CommandClient:
     """Sends commands through the hub, and asks it what it knows.
 
-    Use as ``async with CommandClient(endpoints) as client``.
+    Use as ``async with CommandClient(endpoints) as client``. A hub that asks for keys takes commands from an operator's
+    (:class:`prorsa.errors.RefusedError` for others), and answers questions of a viewer's too.
+
+    Raises:
+        ConfigError: if the hub asks for keys and there are none, or they are another hub's.
     """
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self._control = ControlClient(endpoints.control)
+    def __init__(self, endpoints: Endpoints, keys: Keys | None = None) -> None:
+        self._control = ControlClient(endpoints.control, endpoints.fitting(keys))
 
     async def __aenter__(self) -> Self:
         await self._control.__aenter__()
@@ -73,11 +78,11 @@ class LeaseKeeper:
     start under the same name takes the lease over at once, with a higher epoch, and so shuts its predecessor out.
     """
 
-    def __init__(self, endpoints: Endpoints, holder: str) -> None:
+    def __init__(self, endpoints: Endpoints, holder: str, keys: Keys | None = None) -> None:
         self.holder = holder
         self.epoch = 0
         """The epoch of the lease that is or was held; 0 before the first."""
-        self._control = ControlClient(endpoints.control)
+        self._control = ControlClient(endpoints.control, endpoints.fitting(keys))
         self._session = uuid.uuid4().hex
         self._until_s = 0.0
         self._renewing: asyncio.Task[None] | None = None

@@ -2,13 +2,15 @@
 
 import asyncio
 import itertools
+import time
 from typing import Any, Final, Self
 
 import zmq
 import zmq.asyncio
 
 from prorsa.bus import wire
-from prorsa.bus.sockets import configure
+from prorsa.bus.keys import Keys
+from prorsa.bus.sockets import Handshakes, configure, refusal
 from prorsa.errors import EventError, RefusedError, UnavailableError
 
 RETRY_S: Final = 1.0
@@ -22,22 +24,25 @@ REQUEST_HWM: Final = 1000
 class ControlClient:
     """The client's end of the control socket; any number of requests at a time.
 
-    Use as ``async with ControlClient(endpoints.control) as client``.
+    Use as ``async with ControlClient(endpoints.control) as client``; ``keys`` for a hub that asks for them.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, keys: Keys | None = None) -> None:
         self.endpoint = endpoint
+        self._keys = keys
         self.retries = 0
         """How often a request was sent again."""
+        self._refused_s = 0.0
         self._sequences = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[wire.Frame]] = {}
 
     async def __aenter__(self) -> Self:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        configure(self._socket, REQUEST_HWM)
+        configure(self._socket, REQUEST_HWM, self._keys)
         # Queue nothing while there is no hub: what is in no queue cannot pile up.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._handshakes = Handshakes(self._socket)
         self._socket.connect(self.endpoint)
         self._reader = asyncio.create_task(self._read())
         return self
@@ -45,6 +50,7 @@ class ControlClient:
     async def __aexit__(self, *_: object) -> None:
         self._reader.cancel()
         await asyncio.wait([self._reader])
+        self._handshakes.close()
         self._socket.close()
         self._context.term()
 
@@ -81,16 +87,33 @@ class ControlClient:
                 f"no controller answers within {timeout_s:g} s; the hub has journalled the command, and a controller "
                 "that comes back will find it: repeat the request with the same request id to have the answer"
             )
-        return f"no hub answers at {self.endpoint} within {timeout_s:g} s; is the run alive?"
+        return f"no hub answers at {self.endpoint} within {timeout_s:g} s; {self.silence()}"
+
+    def silence(self) -> str:
+        """Why no hub answers, as far as its connection shows."""
+        self._handshakes.read()
+        if self._handshakes.refused:
+            return refusal(self._keys)
+        return "is the run alive?"
 
     async def _send(self, frames: list[bytes]) -> None:
         while True:
             try:
                 await self._socket.send_multipart(frames, zmq.NOBLOCK)
             except zmq.Again:
+                self._connect_anew()
                 await asyncio.sleep(CONNECT_PAUSE_S)
             else:
                 return
+
+    def _connect_anew(self) -> None:
+        """ZeroMQ gives up a hub that has refused us; it may have been started again with other keys."""
+        self._handshakes.read()
+        now_s = time.monotonic()
+        if self._handshakes.refused and now_s - self._refused_s > RETRY_S:
+            self._refused_s = now_s
+            self._socket.disconnect(self.endpoint)
+            self._socket.connect(self.endpoint)
 
     async def _read(self) -> None:
         while True:

@@ -1,15 +1,14 @@
 """Fans events out to subscribers over a PUB socket: one event a message, with marks and heartbeats in between."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import zmq
 
 from prorsa.bus import wire
 from prorsa.bus.layout import Row
-from prorsa.bus.sockets import configure
-from prorsa.errors import ConfigError
+from prorsa.bus.sockets import Security, bind, configure
 
 FANOUT_HWM: Final = 20_000
 """Messages queued for one subscriber; a slower one loses what comes beyond, notices, and asks for a replay."""
@@ -30,13 +29,19 @@ class Fanout:
         counts: how many events of each type the run has had so far.
     """
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, counts: dict[str, int]) -> None:
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        endpoint: str,
+        counts: dict[str, int],
+        security: Security | None = None,
+    ) -> None:
         self.heads = dict(counts)
         """How many events of each type have been sent, which is the sequence of the last one."""
         self._beats = 0
         self._marks = 0
         self._socket = context.socket(zmq.PUB)
-        configure(self._socket, FANOUT_HWM)
+        configure(self._socket, FANOUT_HWM, security)
         self.endpoint = bind(self._socket, endpoint)
 
     def close(self) -> None:
@@ -66,18 +71,3 @@ class Fanout:
         """Send the heartbeat."""
         self._beats += 1
         self._socket.send_multipart(wire.pack(wire.HUB_TOPIC, self._beats, wire.encode(status)))
-
-
-def bind(socket: "zmq.Socket[Any]", endpoint: str) -> str:
-    """Bind a socket; returns its endpoint with wildcards filled in.
-
-    Raises:
-        ConfigError: if it cannot be bound.
-    """
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
-        raise ConfigError(f"cannot bind {endpoint}: {error}; is another hub there, or its folder gone?") from error
-    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(bound, bytes)
-    return bound.rstrip(b"\0").decode()

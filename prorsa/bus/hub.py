@@ -22,13 +22,15 @@ import zmq
 
 from prorsa.bus import wire
 from prorsa.bus.desk import ReadDesk, failure
-from prorsa.bus.fanout import Fanout, bind
+from prorsa.bus.fanout import Fanout
+from prorsa.bus.gate import Gate
 from prorsa.bus.journal import JournalReader, JournalWriter
+from prorsa.bus.keys import HubKeys
 from prorsa.bus.layout import MANIFEST_FILE, Row
 from prorsa.bus.order import Orderer, Rejected
 from prorsa.bus.receiver import Receiver
 from prorsa.bus.recovery import recover
-from prorsa.bus.sockets import configure
+from prorsa.bus.sockets import bind, configure
 from prorsa.bus.wire import Endpoints
 from prorsa.clock import RunClock, nanoseconds
 from prorsa.errors import EventError, ProrsaError, RefusedError, UnavailableError
@@ -61,6 +63,7 @@ class HubConfig:
         speed: run seconds per wall second.
         meta: kept in the manifest of a new journal.
         beat_s: wall seconds between heartbeats.
+        keys: who may connect; None lets everyone in, and binds to no address that the network can reach.
     """
 
     journal: Path
@@ -69,6 +72,7 @@ class HubConfig:
     speed: float = 1.0
     meta: Mapping[str, Any] = field(default_factory=dict)
     beat_s: float = BEAT_S
+    keys: HubKeys | None = None
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class Hub:
     Raises:
         RefusedError: if another hub has the journal, or the journal holds another run.
         JournalError: if the journal cannot be continued.
-        ConfigError: if an endpoint cannot be bound.
+        ConfigError: if an endpoint cannot be bound, or could be reached from the network and there are no keys.
     """
 
     def __init__(self, config: HubConfig) -> None:
@@ -120,18 +124,21 @@ class Hub:
         self._desk = ReadDesk(self._reader, self._values, self.status)
 
     def _open_sockets(self) -> None:
-        endpoints = self._config.endpoints
+        endpoints, keys = self._config.endpoints, self._config.keys
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._gate = Gate(self._context, keys)
         try:
-            self._fanout = Fanout(self._context, endpoints.fanout, self._writer.type_counts)
+            self._fanout = Fanout(self._context, endpoints.fanout, self._writer.type_counts, self._gate.door("fanout"))
             self._control = self._context.socket(zmq.ROUTER)
-            configure(self._control, CONTROL_HWM)
+            configure(self._control, CONTROL_HWM, self._gate.door("control"))
             control = bind(self._control, endpoints.control)
-            self._receiver = Receiver(self._context, endpoints.ingest)
+            self._receiver = Receiver(self._context, endpoints.ingest, self._gate.door("ingest"))
         except ProrsaError:
+            self._gate.close()
             self._context.destroy()
             raise
-        self.endpoints = Endpoints(self._receiver.endpoint, self._fanout.endpoint, control)
+        public = None if keys is None else keys.public
+        self.endpoints = Endpoints(self._receiver.endpoint, self._fanout.endpoint, control, public)
         """Where this hub is, with wildcards filled in."""
 
     @property
@@ -179,6 +186,7 @@ class Hub:
         self._receiver.close()
         self._control.close()
         self._fanout.close()
+        self._gate.close()
         self._context.term()
         self._reader.close()
         self._writer.close()
@@ -205,17 +213,29 @@ class Hub:
     def _take_batches(self, burst: _Burst) -> None:
         t_ns = self._clock.now_ns()
         while len(burst.rows) < DRAIN_EVENTS and (parts := self._receiver.take()) is not None:
+            key, publisher, *frames = parts
             try:
-                frame = wire.unpack(parts[1:])
+                frame = wire.unpack(frames)
+            except EventError as error:
+                self._reject_message(burst, error)
+                continue
+            try:
                 batch = wire.decode(Batch, frame.payload)
             except EventError as error:
-                self._orderer.reject_message()
-                self._announce(burst, Rejected("unknown source", "batch", str(error)))
+                self._reject_message(burst, error)
+                # It will not get better by being sent again: its publisher is to drop it and go on.
+                refusal = wire.pack(wire.REJECTED_TOPIC, frame.sequence, wire.encode(str(error)))
+                self._receiver.reply([publisher, *refusal])
                 continue
-            self._take_batch(burst, parts[0], frame.sequence, batch, t_ns)
+            self._take_batch(burst, key, publisher, frame.sequence, batch, t_ns)
 
-    def _take_batch(self, burst: _Burst, publisher: bytes, first_seq: int, batch: Batch, t_ns: int) -> None:
-        taken = self._orderer.take(batch.source, batch.run_id, first_seq, batch.items, t_ns)
+    def _reject_message(self, burst: _Burst, error: EventError) -> None:
+        self._orderer.reject_message()
+        self._announce(burst, Rejected("unknown source", "batch", str(error)))
+
+    def _take_batch(self, burst: _Burst, key: bytes, publisher: bytes, first_seq: int, batch: Batch, t_ns: int) -> None:
+        refused = self._gate.refused_types(key.decode())
+        taken = self._orderer.take(batch.source, batch.run_id, first_seq, batch.items, t_ns, refused)
         for row, event in zip(taken.rows, taken.events, strict=True):
             self._note(burst, row, event)
         for rejected in taken.rejected:
@@ -230,9 +250,10 @@ class Hub:
         reads = []
         for _ in range(CONTROL_BURST):
             try:
-                client, *parts = self._control.recv_multipart(zmq.NOBLOCK)
+                frames = self._control.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
+            client, *parts = (frame.bytes for frame in frames)
             try:
                 frame = wire.unpack(parts)
             except EventError as error:
@@ -241,11 +262,13 @@ class Hub:
             if self._desk.serves(frame.topic):
                 reads.append((client, frame))
             else:
-                self._take_request(burst, client, frame)
+                key = str(frames[-1].get("User-Id")) if self._gate.keyed else ""
+                self._take_request(burst, key, client, frame)
         return reads
 
-    def _take_request(self, burst: _Burst, client: bytes, frame: wire.Frame) -> None:
+    def _take_request(self, burst: _Burst, key: str, client: bytes, frame: wire.Frame) -> None:
         try:
+            self._gate.check_request(key, frame.topic)
             if frame.topic == wire.COMMAND:
                 reply = self._command(burst, client, frame)
             elif frame.topic == wire.LEASE:
@@ -315,12 +338,19 @@ class Hub:
 
 
 def run_hub(
-    run_dir: Path, *, run_id: str | None = None, speed: float = 1.0, meta: Mapping[str, Any] | None = None
+    run_dir: Path,
+    *,
+    run_id: str | None = None,
+    speed: float = 1.0,
+    meta: Mapping[str, Any] | None = None,
+    endpoints: Endpoints | None = None,
+    keys: HubKeys | None = None,
 ) -> None:
     """Serve a run directory until SIGTERM or SIGINT; the entry point of the hub's process.
 
     The journal is ``<run_dir>/journal``. Endpoints are those of ``<run_dir>/endpoints.json``, so that a hub that comes
-    back is found where the last one was; without that file they are Unix sockets in the run directory.
+    back is found where the last one was; without that file those given, or Unix sockets in the run directory. The file
+    gets the hub's public key, and no secret one.
     """
     if not structlog.is_configured():
         # Whatever starts this process may use its standard output for data.
@@ -328,8 +358,8 @@ def run_hub(
     try:
         endpoints = Endpoints.load(run_dir)
     except UnavailableError:
-        endpoints = Endpoints.ipc(run_dir)
-    hub = Hub(HubConfig(run_dir / JOURNAL_DIR, endpoints, run_id, speed, meta or {}))
+        endpoints = endpoints or Endpoints.ipc(run_dir)
+    hub = Hub(HubConfig(run_dir / JOURNAL_DIR, endpoints, run_id, speed, meta or {}, keys=keys))
     hub.endpoints.save(run_dir)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
@@ -345,9 +375,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run-id", help="the run; default: that of the journal, or a new one")
     parser.add_argument("--speed", type=float, default=1.0, help="run seconds per wall second")
     parser.add_argument("--meta", type=msgspec.json.decode, default={}, help="JSON object for a new journal's manifest")
+    parser.add_argument("--keys", type=Path, help="the hub's key file; default: no keys, this machine only")
     given = parser.parse_args(arguments)
     try:
-        run_hub(given.run_dir, run_id=given.run_id, speed=given.speed, meta=given.meta)
+        keys = None if given.keys is None else HubKeys.load(given.keys)
+        run_hub(given.run_dir, run_id=given.run_id, speed=given.speed, meta=given.meta, keys=keys)
     except ProrsaError as error:
         print(f"prorsa hub: {error}", file=sys.stderr)
         return error.exit_code

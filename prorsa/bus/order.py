@@ -43,6 +43,12 @@ class Taken(NamedTuple):
     rejected: list[Rejected]
 
 
+class _Sender(NamedTuple):
+    source: str
+    run_id: str | None
+    refused_types: frozenset[str]
+
+
 class Orderer:
     """Gives ``hub_seq`` and run time to events.
 
@@ -68,8 +74,16 @@ class Orderer:
         """What has been counted; ``journalled`` is what was given an order."""
         return Counters(self._received, self._ordered, self._gaps, self._repaired, self._rejected)
 
-    def take(self, source: str, run_id: str | None, first_seq: int, items: Sequence[Item], t_ns: int) -> Taken:
-        """Take one batch of ``source`` that arrived at run time ``t_ns``."""
+    def take(
+        self,
+        source: str,
+        run_id: str | None,
+        first_seq: int,
+        items: Sequence[Item],
+        t_ns: int,
+        refused_types: frozenset[str] = frozenset(),
+    ) -> Taken:
+        """Take one batch of ``source``, which may send no ``refused_types``, that arrived at run time ``t_ns``."""
         self._received += len(items)
         self._advance_time(t_ns)
         expected = self.source_seqs.get(source, 0) + 1
@@ -82,8 +96,9 @@ class Orderer:
             del self._holes[source]
             self._repaired += 1
         taken = Taken([], [], None, None, [])
+        sender = _Sender(source, run_id, refused_types)
         for seq, (ts_ns, raw) in enumerate(items[expected - first_seq :], expected):
-            self._take_one(taken, source, run_id, seq, ts_ns, raw)
+            self._take_one(taken, sender, seq, ts_ns, raw)
         return taken._replace(ack_seq=self.source_seqs.get(source, 0))
 
     def own(self, event: Event, t_ns: int, ts_ns: int) -> Row:
@@ -96,9 +111,10 @@ class Orderer:
         """Count a message that holds no batch."""
         self._rejected += 1
 
-    def _take_one(self, taken: Taken, source: str, run_id: str | None, seq: int, ts_ns: int, raw: msgspec.Raw) -> None:
+    def _take_one(self, taken: Taken, sender: _Sender, seq: int, ts_ns: int, raw: msgspec.Raw) -> None:
+        source = sender.source
         try:
-            event = self._check(run_id, raw)
+            event = self._check(sender, raw)
         except EventError as error:
             self.source_seqs[source] = seq
             self._rejected += 1
@@ -107,10 +123,13 @@ class Orderer:
         taken.rows.append(self._row(source, seq, ts_ns, type_name(event), bytes(raw)))
         taken.events.append(event)
 
-    def _check(self, run_id: str | None, raw: msgspec.Raw) -> AnyEvent:
-        if run_id not in (None, self._run_id):
-            raise EventError(f"it belongs to run {run_id}, this hub serves {self._run_id}; restart the source")
-        return decode(raw)
+    def _check(self, sender: _Sender, raw: msgspec.Raw) -> AnyEvent:
+        if sender.run_id not in (None, self._run_id):
+            raise EventError(f"it belongs to run {sender.run_id}, this hub serves {self._run_id}; restart the source")
+        event = decode(raw)
+        if sender.refused_types and (kind := type_name(event)) in sender.refused_types:
+            raise EventError(f"{kind}: the key it came with may not send such events; controllers use operator.key")
+        return event
 
     def _row(self, source: str, seq: int, ts_ns: int, kind: str, event: bytes) -> Row:
         self.last_seq += 1

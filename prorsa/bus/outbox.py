@@ -126,9 +126,21 @@ class Outbox:
             if batches:
                 break
         freed = before - self.held
-        if self._unannounced and self.held < self._capacity:
-            self._announce(ts_ns)
+        self._announce_if_room(ts_ns)
         return freed
+
+    def reject(self, first_seq: int, ts_ns: int) -> int:
+        """Drop the batch that begins with ``first_seq``, since the hub will never take it; returns its events."""
+        for batches in (self._sent, self._unsent):
+            for batch in batches:
+                if batch.first_seq == first_seq and batch.payload is not None:
+                    batches.remove(batch)
+                    self.held -= batch.size
+                    if batches is self._sent:
+                        self.in_flight -= batch.size
+                    self._announce_if_room(ts_ns)
+                    return batch.size
+        return 0
 
     def rewind(self, seq: int = 0) -> int:
         """Send again what was sent from ``seq`` on; returns how many events that is."""
@@ -150,6 +162,10 @@ class Outbox:
         if self.held < self._capacity:  # a batch that did not fit, where one event still does
             self._announce(ts_ns)
         return False
+
+    def _announce_if_room(self, ts_ns: int) -> None:
+        if self._unannounced and self.held < self._capacity:
+            self._announce(ts_ns)
 
     def _announce(self, ts_ns: int) -> None:
         lost, self._unannounced = self._unannounced, 0

@@ -2,9 +2,10 @@
 
 :meth:`Publisher.publish` encodes the event, puts it into a bounded buffer and returns; a daemon thread sends, and
 keeps every event until the hub has acknowledged it, which means journalled. After a restart of the hub, or when it is
-silent for too long, the thread connects again and repeats what is not acknowledged; the hub drops the repeats.
+silent for too long, the thread repeats over a new connection what is not acknowledged; the hub drops the repeats.
 """
 
+import logging
 import os
 import socket
 import threading
@@ -18,9 +19,10 @@ import msgspec
 import zmq
 
 from prorsa.bus import wire
+from prorsa.bus.keys import Keys
 from prorsa.bus.outbox import BATCH_EVENTS, Item, Outbox
-from prorsa.bus.sockets import configure
-from prorsa.errors import EventError
+from prorsa.bus.sockets import Handshakes, configure, refusal
+from prorsa.errors import ConfigError, EventError
 from prorsa.events import Batch, Event, encode
 
 CAPACITY_EVENTS: Final = 100_000
@@ -35,6 +37,10 @@ RESEND_MAX_S: Final = 8.0
 further time the wait doubles up to ``RESEND_MAX_S``, so that a hub that is only slow is not buried in repeats."""
 SEND_HWM: Final = 64
 """Batches in the socket's own queue."""
+MAX_SOURCE: Final = 200
+"""Longest name of a source."""
+
+_log = logging.getLogger(__name__)
 
 
 class PublisherStats(NamedTuple):
@@ -47,6 +53,8 @@ class PublisherStats(NamedTuple):
         unencodable: refused because msgpack cannot hold them.
         resent: sent again.
         reconnects: connections made anew because the hub was silent.
+        rejected: dropped because the hub does not understand the batch that they were in.
+        refused: whether a hub is there that does not let this publisher in, because of its keys.
     """
 
     published: int
@@ -56,6 +64,8 @@ class PublisherStats(NamedTuple):
     unencodable: int
     resent: int
     reconnects: int
+    rejected: int
+    refused: bool
 
 
 class Publisher:
@@ -68,12 +78,24 @@ class Publisher:
         source: name of the source; a boot nonce is added: ``<name>#<nonce>``.
         run_id: the run that the events belong to; None for whichever the hub serves.
         capacity: events held at most; beyond it events are dropped, counted, and announced as ``bus.overflow``.
+        keys: for a hub that asks for keys, of a publisher or an operator.
+
+    Raises:
+        ConfigError: if the endpoint is none, the source has no name or too long a one, or the keys are a viewer's.
     """
 
     def __init__(
-        self, endpoint: str, source: str, *, run_id: str | None = None, capacity: int = CAPACITY_EVENTS
+        self,
+        endpoint: str,
+        source: str,
+        *,
+        run_id: str | None = None,
+        capacity: int = CAPACITY_EVENTS,
+        keys: Keys | None = None,
     ) -> None:
+        _check(endpoint, source, keys)
         self.endpoint = endpoint
+        self._keys = keys
         self._name = source
         self._run_id = run_id
         self._capacity = capacity
@@ -137,6 +159,8 @@ class Publisher:
                 self._unencodable,
                 self._resent,
                 self._reconnects,
+                self._rejected,
+                self._refused,
             )
 
     def close(self, timeout_s: float = 2.0) -> bool:
@@ -163,9 +187,10 @@ class Publisher:
         self._outbox = Outbox(self.source, self._run_id, self._capacity)
         self._thread: threading.Thread | None = None
         self._bell: socket.socket | None = None
-        self._rung = self._closing = self._stopped = False
+        self._rung = self._closing = self._stopped = self._refused = self._warned = False
         self._closed_at = 0.0
-        self._published = self._acknowledged = self._unencodable = self._resent = self._reconnects = 0
+        self._published = self._acknowledged = self._unencodable = 0
+        self._resent = self._reconnects = self._rejected = 0
 
     def _encode(self, events: tuple[Event, ...]) -> list[Item] | None:
         ts_ns = time.time_ns()
@@ -179,24 +204,36 @@ class Publisher:
     def _wake(self) -> None:
         """Have the thread look, which starts it if need be; the caller holds the lock."""
         if self._thread is None and not self._closing:
-            self._bell, listener = socket.socketpair()
-            self._thread = threading.Thread(
-                target=self._run, args=(listener,), name=f"prorsa-{self._name}", daemon=True
-            )
-            self._thread.start()
+            self._start_thread()
         if self._bell is not None and not self._rung and not self._stopped:
             self._rung = True
             self._bell.send(b"\0")
+
+    def _start_thread(self) -> None:
+        try:
+            bell, listener = socket.socketpair()
+        except OSError:  # no file descriptors: the event is held, and the next one tries again
+            return
+        thread = threading.Thread(target=self._run, args=(listener,), name=f"prorsa-{self._name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no threads, or the interpreter is about to end
+            bell.close()
+            listener.close()
+            return
+        self._bell, self._thread = bell, thread
 
     # --- the thread's side ------------------------------------------------------------------------------------------
 
     def _run(self, listener: socket.socket) -> None:
         # A context of its own: the host program may end the shared one whenever it likes.
-        with listener, zmq.Context() as context, _Sender(context, self.endpoint, listener) as sender:
+        with listener, zmq.Context() as context, _Sender(context, self.endpoint, listener, self._keys) as sender:
             try:
                 while not self._finished():
                     if sender.wait():
                         self._answer_bell(listener)
+                    if sender.connected_again():
+                        self._begin_again()
                     for topic, sequence in sender.replies():
                         self._take_reply(sender, topic, sequence)
                     self._send_waiting(sender)
@@ -232,6 +269,9 @@ class Publisher:
                 if freed:
                     sender.heard()
                     self._changed.notify_all()
+            elif topic == wire.REJECTED_TOPIC:
+                self._rejected += self._outbox.reject(sequence, time.time_ns())
+                self._changed.notify_all()
             elif topic == wire.RESEND_TOPIC:
                 self._resent += self._outbox.rewind(sequence)
                 if sequence < self._outbox.oldest_seq:
@@ -246,21 +286,33 @@ class Publisher:
             with self._changed:
                 self._outbox.mark_sent()
 
+    def _begin_again(self) -> None:
+        """The connection was lost and is back: what was under way with it may be lost."""
+        with self._changed:
+            self._resent += self._outbox.rewind()
+
     def _check_silence(self, sender: "_Sender") -> None:
         with self._changed:
+            self._refused = sender.refused
             if not sender.silent(self._outbox.in_flight > 0):
                 return
             self._resent += self._outbox.rewind()
             self._reconnects += 1
+        if sender.refused and not self._warned:
+            self._warned = True
+            _log.warning("%s: the hub at %s takes no events; %s", self.source, self.endpoint, refusal(self._keys))
         sender.reconnect()
 
 
 class _Sender:
     """The DEALER socket and what is known about the hub's silence. Lives in the publisher's thread."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, bell: socket.socket) -> None:
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, bell: socket.socket, keys: Keys | None
+    ) -> None:
         self._context = context
         self._endpoint = endpoint
+        self._keys = keys
         self._bell = bell
         self._patience_s = RESEND_S
         self._silent_since: float | None = None
@@ -270,7 +322,19 @@ class _Sender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._disconnect()
+
+    @property
+    def refused(self) -> bool:
+        """Whether a hub is there that does not let us in."""
+        return self._handshakes.refused
+
+    def connected_again(self) -> bool:
+        """Whether the connection was lost and has come back since the last call."""
+        if not self._handshakes.read() or self._handshakes.made < 2:
+            return False
+        self._silent_since = None
+        return True
 
     def wait(self) -> bool:
         """Wait until there is something to do; True if the bell rang."""
@@ -304,8 +368,11 @@ class _Sender:
         self._silent_since = None
 
     def silent(self, waiting: bool) -> bool:
-        """Whether the hub has been silent for too long while something ``waiting`` is in flight."""
-        if not waiting:
+        """Whether the hub has been silent for too long while something ``waiting`` is in flight, or lets us not in.
+
+        ZeroMQ gives up a peer that has refused it; only a new socket finds out that it does so no more.
+        """
+        if not (waiting or self.refused):
             self._silent_since = None
             return False
         now = time.monotonic()
@@ -315,24 +382,39 @@ class _Sender:
 
     def reconnect(self) -> None:
         """Connect anew, which also forgets what the old connection still had in its queue."""
-        self._socket.close()
+        self._disconnect()
         self._connect()
         self._silent_since = None
         self._patience_s = min(2 * self._patience_s, RESEND_MAX_S)
 
     def _connect(self) -> None:
         self._socket = self._context.socket(zmq.DEALER)
-        configure(self._socket, SEND_HWM)
+        configure(self._socket, SEND_HWM, self._keys)
         # Queue nothing for a hub that is not there: what is in no queue needs no resend.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._handshakes = Handshakes(self._socket)
         self._socket.connect(self._endpoint)
         self._poller = zmq.Poller()
+        self._poller.register(self._handshakes.events, zmq.POLLIN)
         self._poller.register(self._bell, zmq.POLLIN)
         self._block(blocked=False)
+
+    def _disconnect(self) -> None:
+        self._handshakes.close()
+        self._socket.close()
 
     def _block(self, *, blocked: bool) -> None:
         self._blocked = blocked
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if blocked else zmq.POLLIN)
+
+
+def _check(endpoint: str, source: str, keys: Keys | None) -> None:
+    if not endpoint.startswith(("tcp://", "ipc://")):
+        raise ConfigError(f"{endpoint!r} is not a hub's ingest endpoint: give tcp://HOST:PORT or ipc://PATH")
+    if not 0 < len(source) <= MAX_SOURCE:
+        raise ConfigError(f"source {source[:20]!r}…: give it a name of 1 to {MAX_SOURCE} characters")
+    if keys is not None and keys.role == "viewer":
+        raise ConfigError("a viewer's key may not publish: give publisher.key")
 
 
 _publishers: "weakref.WeakSet[Publisher]" = weakref.WeakSet()

@@ -9,7 +9,7 @@ import zmq.asyncio
 from msgspec import Struct
 
 from prorsa.bus import wire
-from prorsa.bus.sockets import configure
+from prorsa.bus.sockets import Security, configure
 from prorsa.clock import RunClock, nanoseconds
 from prorsa.errors import EventError
 
@@ -45,7 +45,7 @@ class Link(Struct, frozen=True):
 class Pulse:
     """The last heartbeat, its age, and a run clock that follows it. Has a socket of its own, that is always read."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, security: Security | None = None) -> None:
         self.clock = RunClock()
         self.status: wire.HubStatus | None = None
         """The last heartbeat."""
@@ -53,6 +53,7 @@ class Pulse:
         """Set from the first heartbeat on."""
         self.retries = 0
         self._endpoint = endpoint
+        self._security = security
         self._heard_s = 0.0
 
     @property
@@ -73,7 +74,7 @@ class Pulse:
     async def listen(self, context: zmq.asyncio.Context) -> None:
         """Follow the heartbeat until cancelled."""
         socket = context.socket(zmq.SUB)
-        configure(socket, 100)
+        configure(socket, 100, self._security)
         socket.subscribe(wire.HUB_TOPIC)
         socket.connect(self._endpoint)
         try:

@@ -9,8 +9,7 @@ from typing import Final
 
 import zmq
 
-from prorsa.bus.fanout import bind
-from prorsa.bus.sockets import configure
+from prorsa.bus.sockets import Security, bind, configure
 
 QUEUE_BATCHES: Final = 32
 """Batches that each end of the queue holds."""
@@ -24,11 +23,18 @@ _ADDRESS: Final = "inproc://received"
 
 
 class Receiver:
-    """Owns the ROUTER socket of publishers. ``frames`` of a message are ``[routing id, topic, sequence, payload]``."""
+    """Owns the ROUTER socket of publishers.
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> None:
+    A message is ``[public key, routing id, topic, sequence, payload]``; the key is that of its sender, empty without
+    keys. Replies go without it.
+    """
+
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, security: Security | None = None
+    ) -> None:
         self._router = context.socket(zmq.ROUTER)
-        configure(self._router, INGEST_HWM)
+        configure(self._router, INGEST_HWM, security)
+        self._keyed = security is not None
         self.endpoint = bind(self._router, endpoint)
         self.queue = context.socket(zmq.PAIR)
         """The hub's end of the queue, to be polled; read by :meth:`take`."""
@@ -116,6 +122,13 @@ class Receiver:
             if not self._far.poll(0, zmq.POLLOUT):
                 return
             try:
-                self._far.send_multipart(self._router.recv_multipart(zmq.NOBLOCK))
+                self._far.send_multipart(self._next_message())
             except zmq.Again:
                 return
+
+    def _next_message(self) -> list[bytes]:
+        if not self._keyed:
+            return [b"", *self._router.recv_multipart(zmq.NOBLOCK)]
+        frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+        # What the authenticator has said of the connection; the way to the hub would lose it.
+        return [str(frames[-1].get("User-Id")).encode(), *(frame.bytes for frame in frames)]

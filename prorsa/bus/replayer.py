@@ -12,9 +12,9 @@ import zmq.asyncio
 
 from prorsa.bus import wire
 from prorsa.bus.desk import ReadDesk, failure
-from prorsa.bus.fanout import Fanout, bind
+from prorsa.bus.fanout import Fanout
 from prorsa.bus.journal import JournalReader, row_of
-from prorsa.bus.sockets import configure
+from prorsa.bus.sockets import bind, configure
 from prorsa.bus.state import LastValues
 from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.clock import NS_PER_S, RunClock
@@ -188,7 +188,7 @@ async def serve_journal(player: JournalPlayer, endpoints: Endpoints) -> None:
     Commands and leases are refused.
 
     Raises:
-        ConfigError: if an endpoint cannot be bound.
+        ConfigError: if an endpoint cannot be bound, or could be reached from the network.
     """
     context = zmq.asyncio.Context()
     server = _JournalServer(player, context, endpoints)

@@ -15,6 +15,7 @@ import zmq.asyncio
 
 from prorsa.bus import wire
 from prorsa.bus.control import ControlClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.pulse import Link, Pulse
 from prorsa.bus.sockets import configure
 from prorsa.bus.wire import Endpoints, HubStatus
@@ -44,8 +45,10 @@ class Subscriber:
             last event of each key (:data:`prorsa.bus.state.SNAPSHOT_TYPES`), and goes on with what is new.
         queue_events: events that wait for the consumer at most.
         connect_timeout_s: how long entering waits for the hub; None waits for ever.
+        keys: for a hub that asks for keys, of an operator or a viewer.
 
     Raises:
+        ConfigError: if the hub asks for keys and there are none, or they are another hub's.
         InputError: if no event type begins with one of the topics.
         UnavailableError: on entering, if no hub answers in time.
         RefusedError: while iterating, if another run, or one that has lost its past, is served at the endpoints.
@@ -59,6 +62,7 @@ class Subscriber:
         *,
         queue_events: int = QUEUE_EVENTS,
         connect_timeout_s: float | None = 10.0,
+        keys: Keys | None = None,
     ) -> None:
         self.endpoints = endpoints
         self.snapshot: list[Stamped] = []
@@ -72,8 +76,9 @@ class Subscriber:
         self._confirmed_total = 0
         self._queue_events = queue_events
         self._connect_timeout_s = connect_timeout_s
-        self._pulse = Pulse(endpoints.fanout)
-        self._control = ControlClient(endpoints.control)
+        self._keys = endpoints.fitting(keys)
+        self._pulse = Pulse(endpoints.fanout, self._keys)
+        self._control = ControlClient(endpoints.control, self._keys)
         self._boot: str | None = None
         self._gaps = self._repaired = 0
         self._unconfirmed: list[Stamped] = []
@@ -88,7 +93,7 @@ class Subscriber:
     async def __aenter__(self) -> Self:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.SUB)
-        configure(self._socket, SUBSCRIBER_HWM)
+        configure(self._socket, SUBSCRIBER_HWM, self._keys)
         for topic in (*self._topics, wire.MARK_TOPIC.decode(), wire.HUB_TOPIC.decode()):
             self._socket.subscribe(topic)
         self._socket.connect(self.endpoints.fanout)
@@ -101,9 +106,10 @@ class Subscriber:
                 await self._attached.wait()
             self._raise_failure()
         except TimeoutError as error:
+            silence = self._control.silence()
             await self.__aexit__()
             raise UnavailableError(
-                f"no hub answers at {self.endpoints.fanout} within {self._connect_timeout_s:g} s; is the run alive?"
+                f"no hub answers at {self.endpoints.control} within {self._connect_timeout_s:g} s; {silence}"
             ) from error
         except BaseException:
             await self.__aexit__()

@@ -1,4 +1,4 @@
-"""What travels over the bus: endpoints, frames and the payloads of the control channel. Needs only msgspec.
+"""What travels over the bus: endpoints, frames and the payloads of the control channel. Needs only the base install.
 
 Every message is three frames ``[topic, sequence, payload]``: ``topic`` is ASCII, ``sequence`` an unsigned 64-bit
 big-endian integer, ``payload`` msgpack. ``docs/bus.md`` explains them for clients in other languages.
@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from prorsa import events
+from prorsa.bus.keys import KEYS_VARIABLE, Keys
 from prorsa.errors import ConfigError, EventError, InputError, UnavailableError
 
 EVENTS_TOPIC: Final = b"events"
@@ -22,6 +23,8 @@ ACK_TOPIC: Final = b"ack"
 """Hub to publisher: everything of the source (the payload) up to the sequence is journalled."""
 RESEND_TOPIC: Final = b"resend"
 """Hub to publisher: send again from the sequence on; what came after it was not taken."""
+REJECTED_TOPIC: Final = b"rejected"
+"""Hub to publisher: the message with this sequence holds no batch (the payload says why). Drop it and go on."""
 HUB_TOPIC: Final = b"hub"
 """Hub to subscribers: the heartbeat, a :class:`HubStatus`."""
 MARK_TOPIC: Final = b"mark"
@@ -52,12 +55,32 @@ _SOCKET_NAMES = ("ingest", "fanout", "control")
 _T = TypeVar("_T")
 
 
-class Endpoints(Struct, frozen=True, forbid_unknown_fields=True):
-    """The three sockets of a hub: ``ingest`` (ROUTER), ``fanout`` (PUB) and ``control`` (ROUTER)."""
+class Endpoints(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The three sockets of a hub: ``ingest`` (ROUTER), ``fanout`` (PUB) and ``control`` (ROUTER).
+
+    ``hub_key`` is the hub's public key (Z85); None if it asks for no keys, or that is not known. A client's own keys
+    are never in here: this is saved where every client of the run may read it.
+    """
 
     ingest: str
     fanout: str
     control: str
+    hub_key: str | None = None
+
+    def fitting(self, keys: Keys | None) -> Keys | None:
+        """A client's keys, checked.
+
+        Raises:
+            ConfigError: if this hub asks for keys and there are none, or they are those of another hub.
+        """
+        if self.hub_key is not None and keys is None:
+            raise ConfigError(f"the hub at {self.control} asks for keys: name a key file (--keys, or {KEYS_VARIABLE})")
+        if keys is not None and self.hub_key not in (None, keys.hub):
+            raise ConfigError(
+                f"these keys are for another hub than the one at {self.control}: take the {keys.role}.key that was "
+                "made together with its hub.key"
+            )
+        return keys
 
     @classmethod
     def ipc(cls, run_dir: Path) -> "Endpoints":

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from prorsa import events
 from prorsa.bus.hub import JOURNAL_DIR, Hub, HubConfig
 from prorsa.bus.journal import JournalReader
+from prorsa.bus.keys import HubKeys
 from prorsa.bus.wire import Endpoints
 from prorsa.events import Stamped
 
@@ -23,10 +25,18 @@ START_TIMEOUT_S = 20.0
 class HubThread:
     """A hub of a run directory, started and stopped at will."""
 
-    def __init__(self, run_dir: Path, *, speed: float = 1.0, run_id: str = "run-1") -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        speed: float = 1.0,
+        run_id: str = "run-1",
+        tcp: bool = False,
+        keys: HubKeys | None = None,
+    ) -> None:
         self.run_dir = run_dir
-        self.endpoints = Endpoints.ipc(run_dir)
-        self._config = HubConfig(run_dir / JOURNAL_DIR, self.endpoints, run_id, speed)
+        self.endpoints = Endpoints(*["tcp://127.0.0.1:*"] * 3) if tcp else Endpoints.ipc(run_dir)
+        self._config = HubConfig(run_dir / JOURNAL_DIR, self.endpoints, run_id, speed, keys=keys)
         self._stop = threading.Event()
 
     def start(self) -> Hub:
@@ -35,6 +45,11 @@ class HubThread:
         self._thread = threading.Thread(target=self.hub.run, args=(self._stop,))
         self._thread.start()
         return self.hub
+
+    def change(self, endpoints: Endpoints, keys: HubKeys | None = None) -> None:
+        """Where the next start binds, and if given with which keys."""
+        bound = Endpoints(endpoints.ingest, endpoints.fanout, endpoints.control)
+        self._config = replace(self._config, endpoints=bound, keys=keys or self._config.keys)
 
     def stop(self) -> None:
         self._stop.set()

@@ -120,6 +120,9 @@ def test_garbage_on_the_ingest_socket_is_counted_and_survived(hub_thread: HubThr
     with RawPublisher(hub_thread.endpoints) as raw:
         raw.socket.send_multipart([b"hello"])
         raw.socket.send_multipart(wire.pack(wire.EVENTS_TOPIC, 1, b"\xc1"))
+        refusal = wire.unpack(raw.socket.recv_multipart())
+        assert (refusal.topic, refusal.sequence) == (wire.REJECTED_TOPIC, 1)
+        assert wire.decode(str, refusal.payload).startswith("Batch: ")
         assert raw.send(1, token(1)) == (wire.ACK_TOPIC, 1)
     assert hub_thread.hub.status().counters.rejected == 2
     hub_thread.stop()

@@ -32,7 +32,7 @@ def test_a_full_queue_holds_the_sender_back_and_loses_nothing(tmp_path: Path, mo
 
     def take() -> bool:
         while (parts := receiver.take()) is not None:
-            received.append(int.from_bytes(parts[1], "big"))
+            received.append(int.from_bytes(parts[2], "big"))
         return len(received) == sent
 
     wait_until(take)
