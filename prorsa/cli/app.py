@@ -107,6 +107,101 @@ def demo(
 
 
 @app.command
+def serve(
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    run_dir: Path | None = None,
+) -> int:
+    """Serve live SGLang workers: hub, routers and controller, until interrupted.
+
+    Parameters
+    ----------
+    config
+        The configuration, prorsa.toml.
+    run_dir
+        Directory of the run, instead of the configuration's; one that has a run is continued.
+    """
+    from prorsa.serve.live import run_serve
+
+    return run_serve(config, run_dir)
+
+
+@app.command
+def worker(
+    *extra: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    model_path: str,
+    role: Role = "prefill",
+    device: Literal["cuda", "cpu"] = "cuda",
+    host: str = "127.0.0.1",
+    port: int = 30000,
+    bootstrap_port: int | None = None,
+    tp_size: int = 1,
+    dp_size: int = 1,
+    transfer_backend: str | None = None,
+    page_size: int = 64,
+    max_running_requests: int = 64,
+    decode_extra_slots: int | None = None,
+    dtype: str | None = None,
+    hub: str | None = None,
+    run_id: str | None = None,
+    worker_id: str | None = None,
+    retain_cache: bool | None = None,
+    print_only: Annotated[bool, Parameter(name="--print", negative="")] = False,
+) -> int:
+    """Launch an SGLang worker that can switch between prefill and decode, with the plugin.
+
+    Run it in the environment that SGLang is installed in. Workers that will flip must be launched alike.
+
+    Parameters
+    ----------
+    extra
+        After `--`: further arguments for SGLang, which overrule those chosen here.
+    role
+        The role to begin with.
+    bootstrap_port
+        Where the worker answers decode workers; one of its own for each worker of a host (default: port + 1000).
+    transfer_backend
+        mooncake, mooncake_tcp, mori or ascend.
+    max_running_requests
+        Requests that decode at once.
+    hub
+        The hub's ingest endpoint, which turns the plugin on.
+    worker_id
+        The worker's name, stable over restarts (default: host:port).
+    retain_cache
+        Whether a flip keeps the prefix cache; by default where the version was checked.
+    print_only
+        Print the command instead of running it.
+    """
+    from prorsa.cluster.launch import WorkerOptions, run_worker
+
+    run_worker(
+        WorkerOptions(
+            model_path=model_path,
+            role=role,
+            device=device,
+            host=host,
+            port=port,
+            bootstrap_port=bootstrap_port,
+            tp_size=tp_size,
+            dp_size=dp_size,
+            transfer_backend=transfer_backend,
+            page_size=page_size,
+            max_running_requests=max_running_requests,
+            decode_extra_slots=decode_extra_slots,
+            dtype=dtype,
+            hub=hub,
+            run_id=run_id,
+            worker_id=worker_id,
+            retain_cache=retain_cache,
+            extra=extra,
+        ),
+        print_only=print_only,
+    )
+    return 0
+
+
+@app.command
 def simulate(
     *scenarios: str,
     policy: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
