@@ -7,9 +7,14 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+import pytest
+import zmq
+
 from prorsa import events
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.wire import Endpoints
+from prorsa.errors import ConfigError
 from tests.bus.conftest import HubThread, numbers, token
 
 
@@ -140,3 +145,108 @@ def test_the_publisher_needs_only_msgspec_and_zmq() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_killed_hub_took_along_is_sent_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only after the time for a hub that is silent."""
+    monkeypatch.setattr("prorsa.bus.publisher.RESEND_S", 60.0)
+    first = SilentHub(tmp_path)
+    with Publisher(first.endpoint, "me") as publisher:
+        publisher.publish_all([token(n) for n in range(10)])
+        first.receive()
+        assert publisher.stats().held == 10
+        first.close()
+        hub = HubThread(tmp_path)
+        hub.start()
+        back_s = time.monotonic()
+        assert publisher.flush(10)
+        assert time.monotonic() - back_s < 3.0
+        stats = publisher.stats()
+        assert (stats.resent, stats.reconnects, stats.acknowledged) == (10, 0, 10)
+    hub.stop()
+    assert numbers(hub.journalled()) == list(range(10))
+
+
+class SilentHub:
+    """Takes what comes and acknowledges nothing, like one that is killed in between."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.endpoint = Endpoints.ipc(run_dir).ingest
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RCVTIMEO, 5000)
+        self.socket.bind(self.endpoint)
+
+    def receive(self) -> list[bytes]:
+        return self.socket.recv_multipart()
+
+    def close(self) -> None:
+        self.socket.close()
+        self._context.term()
+
+
+def test_a_batch_that_the_hub_does_not_understand_blocks_nobody(
+    hub_thread: HubThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is dropped and counted, the hub has it in its journal as an alert, and what comes after it arrives."""
+    broken = msgspec.Raw(b"\xc1")  # a byte that msgpack never uses
+    with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
+        publisher.publish(token(1))
+        assert publisher.flush(10)
+        monkeypatch.setattr("prorsa.bus.publisher.encode", lambda _: broken)
+        publisher.publish_all([token(2), token(3)])
+        monkeypatch.undo()
+        assert publisher.flush(10)
+        publisher.publish(token(4))
+        assert publisher.flush(10)
+        monkeypatch.setattr("prorsa.bus.publisher.encode", lambda _: broken)
+        publisher.publish_all([token(5)])
+        monkeypatch.undo()
+        publisher.publish_all([token(6), token(7)])
+        assert publisher.flush(10)
+        stats = publisher.stats()
+        assert (stats.published, stats.acknowledged, stats.rejected, stats.held) == (7, 4, 3, 0)
+    assert hub_thread.hub.status().counters.rejected == 2
+    hub_thread.stop()
+    journalled = hub_thread.journalled()
+    assert numbers(journalled) == [1, 4, 6, 7]
+    assert [s.seq for s in journalled if s.source == publisher.source] == [1, 4, 6, 7]
+    (alert,) = (s.event for s in journalled if isinstance(s.event, events.Alert))
+    assert alert.code == "bus.rejected"
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:5", "/run/hub", "inproc://x", ""])
+def test_what_is_no_endpoint_is_refused_at_once(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="give tcp://HOST:PORT or ipc://PATH"):
+        Publisher(endpoint, "me")
+
+
+def test_a_source_has_a_name() -> None:
+    with pytest.raises(ConfigError, match="give it a name"):
+        Publisher("tcp://127.0.0.1:1", "")
+    with pytest.raises(ConfigError, match="give it a name"):
+        Publisher("tcp://127.0.0.1:1", "x" * 250)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ("prorsa.bus.publisher.threading.Thread.start", RuntimeError("can't start new thread")),
+        ("prorsa.bus.publisher.socket.socketpair", OSError(24, "Too many open files")),
+    ],
+)
+def test_without_threads_or_descriptors_events_wait(
+    hub_thread: HubThread, monkeypatch: pytest.MonkeyPatch, target: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
+        monkeypatch.setattr(target, fail)
+        assert publisher.publish(token(1))
+        monkeypatch.undo()
+        assert publisher.publish(token(2))
+        assert publisher.flush(10)
+    hub_thread.stop()
+    assert numbers(hub_thread.journalled()) == [1, 2]
