@@ -99,6 +99,7 @@ class Attempt:
     Attributes:
         rid: its id on the workers.
         body: what is sent, without id and bootstrap fields.
+        bootstrap_host: how decode is told the prefill worker's host.
         on_prefilled: called once with the prefill leg's answer when the KV is with decode.
         on_chunk: called with each chunk of a stream (as a dict, before the worker's end mark); None does not stream.
         prompt_tokens: length of the prompt, as far as it is known.
@@ -111,6 +112,7 @@ class Attempt:
     pair: Pair
     prefill: WorkerClient
     decode: WorkerClient
+    bootstrap_host: str
     handover_s: float
     prompt_tokens: int
     on_prefilled: Callable[[dict[str, Any] | None], None]
@@ -171,7 +173,7 @@ class Attempt:
         if self.on_chunk is not None and self.single.kind != "generate":
             body["stream_options"] = {"include_usage": True}
         if not self.pair.mixed:
-            body["bootstrap_host"] = self.pair.prefill.bootstrap_name
+            body["bootstrap_host"] = self.bootstrap_host
             body["bootstrap_port"] = self.pair.prefill.bootstrap_port
             body["bootstrap_room"] = random.randint(1, MAX_ROOM)
         return body

@@ -193,6 +193,7 @@ class Dispatcher:
             pair=pair,
             prefill=self.fleet.client(pair.prefill.worker_id),
             decode=decode.client,
+            bootstrap_host=self.fleet.table.bootstrap_name(pair.prefill),
             handover_s=self.config.handover_s,
             prompt_tokens=job.prompt_tokens,
             on_prefilled=lambda _: self._prefilled(pair),

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import structlog
 
-from prorsa.cluster.router.attempt import Attempt, Done
+from prorsa.cluster.router.attempt import Attempt, Done, Lost
 from prorsa.cluster.router.choose import Pair
 from prorsa.cluster.router.config import RouterConfig, WorkerSpec, read_secret
 from prorsa.cluster.router.emit import Emitter
@@ -25,6 +25,8 @@ from prorsa.events import WorkerDown, WorkerRole, WorkerUp
 
 MODEL_EVERY: Final = 5
 """Every how many looks the weight version is asked for; answers and control calls tell it sooner."""
+BOOT_EVERY: Final = 20
+"""Every how many looks it is made sure that a worker is still the same process; what looks odd is asked at once."""
 CANARY_TOKENS: Final = 4
 """Prompt tokens of a canary. Small ids exist in every vocabulary; random ones are in no prefix cache."""
 
@@ -174,6 +176,8 @@ class Fleet:
                 await self._meet(member)
             loads = await member.client.loads()
             member.looks += 1
+            if member.misses or member.looks % BOOT_EVERY == 0 or _went_back(member.loads, loads):
+                await self._meet(member)
             if member.looks % MODEL_EVERY == 0:
                 self.saw_weights(member.worker_id, (await member.client.model()).weight_version)
         except WorkerError as error:
@@ -292,6 +296,9 @@ class Fleet:
                 outcome = await attempt.run()
         except TimeoutError:
             raise RefusedError(f"canary {_names(prefill, decode)}: no answer in {self.config.canary_s:g} s") from None
+        if isinstance(outcome, Lost):
+            for worker_id in outcome.blame:
+                self.suspect(worker_id)
         if not isinstance(outcome, Done):
             raise RefusedError(f"canary {_names(prefill, decode)}: {outcome}")
         if not same_weights(outcome.segment):
@@ -309,10 +316,23 @@ class Fleet:
             pair=Pair(prefill, decode, CANARY_TOKENS),
             prefill=self.client(prefill.worker_id),
             decode=self.client(decode.worker_id),
+            bootstrap_host=self.table.bootstrap_name(prefill),
             handover_s=self.config.canary_s,
             prompt_tokens=CANARY_TOKENS,
             on_prefilled=lambda _: None,
         )
+
+
+def _went_back(before: Loads | None, after: Loads) -> bool:
+    """Whether a counter has gone back, as only a new process's does."""
+    if before is None:
+        return False
+    old, new = before.as_event("w"), after.as_event("w")
+    pairs = (
+        (old.prefill_tokens_total, new.prefill_tokens_total),
+        (old.output_tokens_total, new.output_tokens_total),
+    )
+    return any(was is not None and now is not None and now < was for was, now in pairs)
 
 
 def _names(prefill: Entry, decode: Entry) -> str:

@@ -4,12 +4,13 @@ A controller sets it (:class:`RoleTable`, versioned by ``(lease_epoch, version)`
 what the workers say. What a controller of a lower lease epoch sends is refused: it has lost its lease.
 """
 
+import secrets
 from collections.abc import Iterator
 from typing import Literal, Self
 
 from msgspec import Struct, structs
 
-from prorsa.cluster.sglang.bootstrap import spell_host
+from prorsa.cluster.sglang.bootstrap import SPELLINGS, spell_host
 from prorsa.errors import RefusedError
 from prorsa.events import Role
 
@@ -23,7 +24,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     Attributes:
         role: what it does, as last verified; ``mixed`` serves both legs alone.
         epoch: counts its role changes; effects of lower epochs are stale.
-        life: counts the lives of its KV manager (role switches, restarts); names its bootstrap spelling.
+        life: counts the lives of its KV manager (role switches, restarts).
         state: only ``serving`` takes requests.
         boot: tells one process of the worker from the next; None while unknown.
         peers: the workers it may be paired with; None allows all.
@@ -49,11 +50,6 @@ class Entry(Struct, frozen=True, kw_only=True):
     def serving(self) -> bool:
         """Whether it takes requests."""
         return self.state == "serving"
-
-    @property
-    def bootstrap_name(self) -> str:
-        """The bootstrap host as decode workers are told it, spelled for this life."""
-        return spell_host(self.bootstrap_host, self.life)
 
     def allows(self, other: str) -> bool:
         """Whether it may be paired with ``other``."""
@@ -83,17 +79,22 @@ PairKey = tuple[str, int, str, int]
 
 
 class Table(Struct, kw_only=True):
-    """The table of one router, with the pairs that are proven."""
+    """The table of one router, with the pairs that are proven.
 
-    entries: dict[str, Entry] = {}
+    ``spelling`` is where its spellings of bootstrap hosts begin: random, because decode workers may remember those that
+    an earlier router used.
+    """
+
+    entries: dict[str, Entry]
+    proven: set[PairKey]
+    spelling: int
     lease_epoch: int = 0
     version: int = 0
-    proven: set[PairKey] = set()
 
     @classmethod
     def empty(cls) -> Self:
         """A table without workers."""
-        return cls(entries={}, proven=set())
+        return cls(entries={}, proven=set(), spelling=secrets.randbelow(SPELLINGS))
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -109,6 +110,10 @@ class Table(Struct, kw_only=True):
         except KeyError:
             known = ", ".join(self.entries) or "none"
             raise RefusedError(f"no worker {worker_id!r} here (there are: {known}); register it at /workers") from None
+
+    def bootstrap_name(self, entry: Entry) -> str:
+        """The bootstrap host of a worker as decode workers are told it: another spelling in each of its lives."""
+        return spell_host(entry.bootstrap_host, self.spelling + entry.life)
 
     def put(self, entry: Entry) -> None:
         """Add or replace a worker."""

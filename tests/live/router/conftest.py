@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from testbed.pool import PYTHON, Pool
-from tests.live.router.running import Client, Flipper, RunningRouter
+from tests.live.router.running import Client, Flipper, RunningRouter, idle_within
 
 WAITING_TIMEOUT_S = 6
 
@@ -30,7 +30,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def pool(bed: Pool) -> Iterator[Pool]:
+async def pool(bed: Pool) -> AsyncIterator[Pool]:
     """All workers alive, idle, empty and in their launch roles."""
     yield bed
     for worker in bed.workers:
@@ -40,7 +40,7 @@ def pool(bed: Pool) -> Iterator[Pool]:
         worker.post("/slow_down", {"forward_sleep_time": None})
         worker.post("/abort_request", {"abort_all": True})
     for worker in bed.workers:
-        worker.wait_idle(WAITING_TIMEOUT_S + 25)
+        assert await idle_within(worker, WAITING_TIMEOUT_S + 25)
         if worker.live_role() != worker.role:
             worker.switch(worker.role)
         worker.post("/flush_cache?timeout=5")

@@ -196,14 +196,8 @@ class Flipper:
         return time.monotonic() - began
 
 
-def idle_now(worker: Worker) -> bool:
-    load = worker.load()
-    queues = [count for name, count in load["disaggregation"].items() if name.endswith("_reqs")]
-    return not any((load["num_running_reqs"], load["num_waiting_reqs"], load["num_used_tokens"], *queues))
-
-
 async def idle_within(worker: Worker, timeout_s: float) -> bool:
-    """Whether a worker's scheduler has nothing left within a time."""
+    """Whether a worker's scheduler has nothing left within a time. Its loads would tell up to 30 s late."""
     deadline = time.monotonic() + timeout_s
     other = "decode" if worker.live_role() == "prefill" else "prefill"
     body = {"new_role": other, "prepare_only": True, "decode_cuda_graph_memory_gb": 0}
