@@ -4,7 +4,7 @@
 
 Two pairs of workers stand side by side, one with the plugin publishing to a real hub, one without. Blocks of requests
 go to them in turns, so that whatever else the machine does meets both. Beside requests a second, the CPU time of the
-workers' processes for each request is given, which other load disturbs less.
+workers' processes for each request is given, and the time that the hooks alone take.
 """
 
 import argparse
@@ -15,15 +15,19 @@ import statistics
 import sys
 import tempfile
 import time
+import timeit
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from prorsa.bus.publisher import Publisher
+from prorsa.cluster.plugin.lifecycle import Lifecycle
 from testbed.client import generate
 from testbed.hub import RunningHub
 from testbed.pool import Pool, Worker
+from tests.plugin.scheduling import Req, admitted, batch
 
 CLIENTS = 16
 PROMPT_TOKENS = 200
@@ -57,6 +61,40 @@ def block(prefill: Worker, decode: Worker, requests: int, seed: int) -> tuple[fl
     return requests / elapsed_s, 1e3 * (cpu_s(prefill) + cpu_s(decode) - cpu_before) / requests
 
 
+def hook_cost_us() -> dict[str, float]:
+    """Microseconds that the hooks take of the scheduler's thread: in a request's life, and in a decode step of 64.
+
+    The best of many repeats, which other load cannot make better; the publisher's buffer is real, its hub is not there.
+    """
+    with Publisher("ipc:///nobody/listens", "bench") as publisher:
+        lifecycle = Lifecycle(publisher.publish)
+        lifecycle.identify("worker", None)
+        lifecycle.role = "decode"
+        running = [Req(f"{number:032x}.00", [1] * 1000, [1]) for number in range(64)]
+        step = batch("decode", *running)
+        for req in running:
+            lifecycle.queued(None, req)
+
+        def life() -> None:
+            req = Req("f" * 32 + ".00", [1] * 1000)
+            lifecycle.queued(None, req)
+            lifecycle.admitted(admitted(req), None)
+            req.output_ids.append(1)
+            lifecycle.output(None, None, [req])
+            req.finish()
+            lifecycle.output(None, None, [req])
+
+        def decode_step() -> None:
+            lifecycle.batch_starts(None, step)
+            lifecycle.output(None, None, running)
+            lifecycle.batch_done(None, None, step, None)
+
+        return {
+            "request": round(min(timeit.repeat(life, number=20, repeat=200)) / 20 * 1e6, 2),
+            "decode_step_of_64": round(min(timeit.repeat(decode_step, number=20, repeat=200)) / 20 * 1e6, 2),
+        }
+
+
 def interval(ratios: list[float]) -> list[float]:
     """A 95 % interval of the mean ratio, by the normal approximation."""
     half = 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5
@@ -86,6 +124,7 @@ def measure(blocks: int, requests: int) -> dict[str, Any]:
         "cpu_ms_per_request": {name: round(statistics.median(c for _, c in rows), 2) for name, rows in seen.items()},
         "requests_per_s_ratio": {"mean": round(statistics.mean(rates), 4), "interval_95": interval(rates)},
         "cpu_ratio": {"mean": round(statistics.mean(costs), 4), "interval_95": interval(costs)},
+        "hook_us": hook_cost_us(),
         "blocks": blocks,
         "requests_per_block": requests,
         "events": events,
