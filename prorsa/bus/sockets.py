@@ -12,9 +12,14 @@ from prorsa.errors import ConfigError
 RECONNECT_MS: Final = 50
 RECONNECT_MAX_MS: Final = 1000
 """A lost connection is tried again after ``RECONNECT_MS``, then at growing intervals up to this one."""
-HEARTBEAT_MS: Final = 1000
-HEARTBEAT_TIMEOUT_MS: Final = 5000
-"""ZeroMQ's own heartbeats: a TCP peer that has vanished without a word is dropped after this time."""
+KEEPALIVE_IDLE_S: Final = 5
+KEEPALIVE_EVERY_S: Final = 1
+KEEPALIVE_PROBES: Final = 5
+"""TCP drops a peer that has vanished without a word after ``KEEPALIVE_IDLE_S`` and so many unanswered probes.
+
+Not ZeroMQ's own heartbeats: with them libzmq 4.3 aborts the whole process when a peer that does not read dies
+(``stream_engine_base.cpp``, ``Assertion failed: !_io_error``).
+"""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Larger frames are refused, and their connection is closed."""
 
@@ -38,8 +43,10 @@ def configure(socket: "zmq.Socket[Any]", hwm: int, security: Security | None = N
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_EVERY_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, KEEPALIVE_PROBES)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     if security is not None:
         security.secure(socket)

@@ -73,6 +73,10 @@ class HubProcess:
         wait_until((self.run_dir / "endpoints.json").exists, START_TIMEOUT_S)
         return Endpoints.load(self.run_dir)
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
