@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SOURCES := prorsa tests benchmarks scripts
+SOURCES := prorsa tests benchmarks scripts testbed
 
-.PHONY: demo test check bench docs clean
+include mk/sglang.mk
+
+.PHONY: demo test test-live check bench docs clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.control: pyproject.toml constraints.txt
@@ -26,6 +28,10 @@ demo: $(VENV)/.control
 
 test: $(VENV)/.dev
 	@$(BIN)/pytest -m "not live" $(ARGS)
+
+# Real SGLang workers on the CPU
+test-live: $(VENV)/.dev sglang-env
+	@$(BIN)/pytest -m live $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
