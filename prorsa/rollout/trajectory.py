@@ -62,13 +62,13 @@ class Trajectory(Scope):
         return dict.fromkeys(SESSION_HEADERS, self.trajectory_id)
 
     def start(self) -> Self:
-        """The sampler has dispatched it; entering the block does this."""
+        """The sampler has dispatched it; entering the block does this, if it has not been done before."""
         if self.channel.active:
             with self.channel.lock:
                 if self._phase == "new":
                     self._start_locked()
-                else:
-                    self.channel.problem("order", f"a trajectory that is {self._phase} is started again")
+                elif self._phase == "ended":
+                    self.channel.problem("order", "a trajectory that has ended is started again")
         return self
 
     def end(self, status: EndStatus | str | None = None) -> None:

@@ -30,7 +30,6 @@ from tests.bus.conftest import HubThread
 from tests.rollout.conftest import stamped, tracked
 from tests.rollout.test_trajectory import assert_legal
 
-
 EVENTS = 20
 """What :func:`everything` publishes."""
 
@@ -376,6 +375,7 @@ def test_attached_trajectories_end_only_when_told(hub: HubThread, tracker: Track
     with tracker.attach(t.trajectory_id) as there, there.tool("bash"):
         pass
     assert there.status is None
+    assert tracker.stats().problems == {}
     tracker.attach(t.trajectory_id).end("filtered")
     found = tracked(hub, tracker)
     assert_legal(found)
