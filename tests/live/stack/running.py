@@ -1,0 +1,233 @@
+"""`prorsa serve` and its pool as processes, and a rollout that runs through them."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from prorsa.bus.journal import JournalReader
+from prorsa.bus.wire import Endpoints
+from prorsa.events import Stamped
+from prorsa.rollout import Tracker
+from prorsa.serve.rundir import RunDir
+from testbed.pool import Pool, Role, free_ports
+from tests.live.router.running import MARGIN, Client, greedy, prompt
+from tests.serve.running import holes
+
+__all__ = ["MARGIN", "Stack", "Trajectory", "holes", "roll_out"]
+
+_CONFIG = """
+[run]
+dir = "{run_dir}"
+
+[control]
+policy = "{policy}"
+decide_s = 2.0
+dwell_s = 3.0
+stale_s = 10.0
+
+[workers]
+graph_memory_gb = 0.0
+cache_kept = true
+
+[[router]]
+port = {port}
+poll_s = 0.3
+handover_s = 8.0
+publish_loads = false
+"""
+_ENV = {"SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "6"}
+
+
+class Stack:
+    """Serves four workers; ``A`` and ``D`` begin as prefill."""
+
+    def __init__(self, home: Path, policy: str = "static:2:2") -> None:
+        self.home = home
+        self.run = RunDir(home / "run")
+        self.port = free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._policy = policy
+
+    def __enter__(self) -> Self:
+        config = self.home / "prorsa.toml"
+        config.write_text(_CONFIG.format(run_dir=self.run.path, policy=self._policy, port=self.port))
+        with (self.home / "serve.log").open("wb") as log:
+            command = [sys.executable, "-m", "prorsa", "serve", "--config", str(config)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.wait((self.run.path / "endpoints.json").exists)
+        self.endpoints = Endpoints.load(self.run.path)
+        roles: Sequence[Role] = ["prefill", "decode", "decode", "prefill"]
+        bed = self.home / "bed"
+        bed.mkdir()
+        try:
+            self.pool = Pool(roles, hub=self.endpoints.ingest, run_id=self.run.run_id, env=_ENV, home=bed)
+        except BaseException:
+            self._stop_serving()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.stop()
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(30)
+
+    async def register(self, client: Client) -> None:
+        """Register the workers as a rollout framework does, and wait until the controller serves them all."""
+        for worker in self.pool.workers:
+            body = {"url": worker.url, "worker_type": worker.role, "worker_id": worker.name}
+            status, answer = await client.post("/workers", body)
+            assert status < 300, answer
+        await self.until(lambda: len(self.status()["workers"]) == len(self.pool.workers))
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "prorsa", *arguments, "--connect", str(self.run.path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def status(self) -> dict[str, Any]:
+        import json
+
+        done = self.cli("status", "--json")
+        assert done.returncode == 0, done.stderr
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
+
+    def roles(self) -> dict[str, str]:
+        """The roles of the serving workers, as Prorsa reports them."""
+        return {row["worker_id"]: row["role"] for row in self.status()["workers"] if row["state"] == "serving"}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one of the run's processes; the supervisor starts it again."""
+        os.kill(int(self.run.pid_file(name).read_text()), signal.SIGKILL)
+
+    def events(self, *types: str) -> list[Stamped]:
+        with JournalReader(self.run.journal) as journal:
+            return list(journal.read(types=types or None))
+
+    def wait(self, holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not _true(holds):
+            assert self.process.poll() is None, (self.home / "serve.log").read_text()[-3000:]
+            assert time.monotonic() < deadline, (self.home / "serve.log").read_text()[-3000:]
+            time.sleep(0.1)
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        await asyncio.to_thread(self.wait, holds, timeout_s)
+
+
+def _true(holds: Callable[[], bool]) -> bool:
+    try:
+        return holds()
+    except (AssertionError, OSError):
+        return False
+
+
+@dataclass
+class Trajectory:
+    """Turns of a trajectory: each prompt is the context so far and what a tool said."""
+
+    key: str
+    tools: list[list[int]]
+    outputs: list[list[int]] = field(default_factory=list)
+    slowest_s: float = 0.0
+    cached: list[int] = field(default_factory=list)
+
+    async def run(self, client: Client, tokens: int, *, logprobs: bool = False) -> float:
+        """Run all turns; returns the smallest margin between the two best tokens, if it was asked for."""
+        context: list[int] = []
+        margin = float("inf")
+        for tool in self.tools:
+            context = [*context, *tool]
+            answer = await self.turn(client, context, tokens, logprobs=logprobs)
+            context += answer["output_ids"]
+            for first, second in answer["meta_info"].get("output_top_logprobs", ()):
+                margin = min(margin, first[0] - second[0])
+        return margin
+
+    async def turn(self, client: Client, context: list[int], tokens: int, *, logprobs: bool) -> dict[str, Any]:
+        more = {"return_logprob": True, "top_logprobs_num": 2} if logprobs else {}
+        began = time.monotonic()
+        answer = await client.generate(greedy(context, tokens, **more), session=self.key)
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+        self.outputs.append(answer["output_ids"])
+        self.cached.append(answer["meta_info"]["cached_tokens"])
+        return answer
+
+
+def tools_of(seed: int, turns: int = 4) -> list[list[int]]:
+    return [prompt(100 * seed + turn, 60 if turn == 0 else 20) for turn in range(turns)]
+
+
+async def references(client: Client, tokens: int, count: int) -> dict[int, list[list[int]]]:
+    """Outputs of undisturbed trajectories, of those whose greedy choice is clear at every token."""
+    known: dict[int, list[list[int]]] = {}
+    for seed in range(5 * count):
+        undisturbed = Trajectory(f"reference-{seed}", tools_of(seed))
+        if await undisturbed.run(client, tokens, logprobs=True) >= MARGIN:
+            known[seed] = undisturbed.outputs
+        if len(known) == count:
+            return known
+    raise AssertionError("too few prompts with clear margins")
+
+
+async def roll_out(
+    client: Client,
+    tracker: Tracker,
+    known: dict[int, list[list[int]]],
+    tokens: int,
+    going: Callable[[], bool],
+    *,
+    concurrency: int,
+) -> list[tuple[int, Trajectory]]:
+    """A closed loop of tracked trajectories until ``going`` says no more; returns those that have ended."""
+    ended: list[tuple[int, Trajectory]] = []
+
+    async def one(lane: int) -> None:
+        source = random.Random(lane)
+        while going():
+            seed = source.choice(list(known))
+            async with tracker.trajectory(workload="test", prompt_tokens=60) as tracked:
+                trajectory = Trajectory(tracked.session_key, tools_of(seed))
+                context: list[int] = []
+                for index, said in enumerate(trajectory.tools):
+                    if index:
+                        async with tracked.tool("search"):
+                            await asyncio.sleep(0.05)
+                    context = [*context, *said]
+                    answer = await trajectory.turn(client, context, tokens, logprobs=False)
+                    context += answer["output_ids"]
+                async with tracked.reward():
+                    await asyncio.sleep(0.01)
+            ended.append((seed, trajectory))
+
+    async with asyncio.TaskGroup() as group:
+        for lane in range(concurrency):
+            group.create_task(one(lane))
+    return ended
+
+
+async def client_of(stack: Stack, http: aiohttp.ClientSession) -> Client:
+    """A client of the router, once that listens, with all workers registered."""
+    client = Client(http, stack.url)
+
+    def listens() -> bool:
+        import socket
+
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", stack.port)) == 0
+
+    await stack.until(listens)
+    await stack.register(client)
+    return client
