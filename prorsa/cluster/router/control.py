@@ -10,7 +10,7 @@ from aiohttp import web
 
 from prorsa.cluster.router.config import WorkerSpec
 from prorsa.cluster.router.dispatch import Dispatcher
-from prorsa.cluster.router.fleet import Fleet
+from prorsa.cluster.router.fleet import Fleet, Member
 from prorsa.cluster.router.metrics import Metrics
 from prorsa.cluster.router.web import read_object, reply
 from prorsa.cluster.sglang.client import WorkerClient
@@ -26,12 +26,13 @@ _NEW_WEIGHTS: Final = (
     "/end_weight_update",
     "/update_weight_version",
 )
+_GROUP: Final = "/init_weights_update_group"
 FAN_OUT: Final = (
     *_HOLDS,
     *_FREES,
     *_NEW_WEIGHTS,
     "/begin_weight_update",
-    "/init_weights_update_group",
+    _GROUP,
     "/destroy_weights_update_group",
     "/flush_cache",
     "/load_lora_adapter",
@@ -106,9 +107,9 @@ class ControlApi:
 
     async def first_worker(self, request: web.Request) -> web.Response:
         """What is the same on all workers, from the first that answers."""
-        for client in self._fleet.clients():
+        for member in self._fleet.alive():
             try:
-                status, body = await client.control("GET", request.path, b"", timeout_s=5.0)
+                status, body = await member.client.control("GET", request.path, b"", timeout_s=5.0)
             except WorkerError:
                 continue
             return web.Response(body=body, status=status, content_type="application/json")
@@ -168,7 +169,8 @@ class ControlApi:
         body = await read_object(request)
         if body.get("abort_all"):
             aborted = self._dispatcher.abort_all()
-            await asyncio.gather(*(client.abort_all() for client in self._fleet.clients()), return_exceptions=True)
+            calls = [member.client.abort_all() for member in self._fleet.alive()]
+            await asyncio.gather(*calls, return_exceptions=True)
             return reply({"aborted": aborted})
         rid = body.get("rid")
         if not isinstance(rid, str) or not rid:
@@ -181,13 +183,13 @@ class ControlApi:
         if path in _HOLDS:
             self._hold(_HOLDS[path])
         query = f"?{request.query_string}" if request.query_string else ""
-        bodies = self._bodies(path, body)
-        results = await asyncio.gather(
-            *(
-                self._call(client, request.method, path + query, each)
-                for client, each in zip(self._fleet.clients(), bodies, strict=True)
-            )
-        )
+        members = self._fleet.alive()
+        bodies = _rank_bodies(await read_object(request), members) if path == _GROUP else [body] * len(members)
+        calls = [
+            self._call(member.client, request.method, path + query, each)
+            for member, each in zip(members, bodies, strict=True)
+        ]
+        results = await asyncio.gather(*calls)
         ok = bool(results) and all(status == 200 for _, status, _ in results)
         await self._after(path, ok=ok)
         said = {url: msgspec.Raw(text) if _is_json(text) else text.decode(errors="replace") for url, _, text in results}
@@ -200,19 +202,6 @@ class ControlApi:
         except WorkerError as error:
             return client.url, 502, str(error).encode()
         return client.url, status, text
-
-    def _bodies(self, path: str, body: bytes) -> list[bytes]:
-        """The body for each worker: alike, but for the ranks in a group of all of them."""
-        entries = [entry for entry in self._fleet.table if entry.state != "dead"]
-        if path != "/init_weights_update_group":
-            return [body] * len(entries)
-        asked = msgspec.json.decode(body)
-        offset, bodies = int(asked.get("rank_offset", 0)), []
-        for entry in entries:
-            bodies.append(msgspec.json.encode({**asked, "rank_offset": offset}))
-            info = self._fleet.members[entry.worker_id].info
-            offset += info.tp_size if info is not None else 1
-        return bodies
 
     def _hold(self, reason: str) -> None:
         self._fleet.paused.add(reason)
@@ -227,6 +216,15 @@ class ControlApi:
             self._fleet.paused.discard(_FREES[path])
             if not self._fleet.paused:
                 self._dispatcher.queue.open()
+
+
+def _rank_bodies(asked: dict[str, Any], members: list[Member]) -> list[bytes]:
+    """The body for each worker of a group: alike but for the ranks, which follow one another."""
+    offset, bodies = int(asked.get("rank_offset", 0)), []
+    for member in members:
+        bodies.append(msgspec.json.encode({**asked, "rank_offset": offset}))
+        offset += member.info.tp_size if member.info is not None else 1
+    return bodies
 
 
 def label_samples(text: bytes, worker_id: str) -> bytes:

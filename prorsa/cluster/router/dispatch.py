@@ -11,10 +11,10 @@ from prorsa.cluster.router.config import RouterConfig
 from prorsa.cluster.router.fleet import Fleet
 from prorsa.cluster.router.inbound import Single
 from prorsa.cluster.router.jobs import Answer, Job, Sink
-from prorsa.cluster.router.merge import Segment, cut_at_seam, same_weights
+from prorsa.cluster.router.merge import Segment, cut_at_seam, same_weights, weight_version
 from prorsa.cluster.router.metrics import Metrics
 from prorsa.cluster.router.noting import Loads, Notes
-from prorsa.cluster.router.ready import Busy, Dropped, ReadyQueue
+from prorsa.cluster.router.ready import Dropped, ReadyQueue
 from prorsa.cluster.router.replying import aborted_answer, chunk_body, error_answer, finish_of, whole_body
 from prorsa.cluster.router.resume import resume_body
 from prorsa.cluster.router.sessions import Reuse, Session, Sessions
@@ -80,6 +80,9 @@ class Dispatcher:
         self, single: Single, *, session: Session | None, trajectory_id: str | None, sink: Sink | None = None
     ) -> Answer:
         """Run one request to its end and return the answer; with a sink, the chunks go there first."""
+        if self.queue.full:
+            self._metrics.rejected.inc()
+            return error_answer(503, "the ready queue is full: try again", retry_after_s=self.config.retry_after_s)
         job = self._job(single, session, trajectory_id, sink)
         self.jobs[job.request_id] = job
         began, answer = time.monotonic(), None
@@ -141,9 +144,6 @@ class Dispatcher:
         while True:
             try:
                 pair = await self._place(job)
-            except Busy:
-                self._metrics.rejected.inc()
-                return error_answer(503, "the ready queue is full: try again", retry_after_s=self.config.retry_after_s)
             except Dropped:
                 return self._aborted(job)
             answer = (
@@ -301,8 +301,8 @@ class Dispatcher:
         return self._again(job, "weights updated")
 
     def _saw_weights(self, segment: Segment) -> None:
-        prefill = (segment.prefill or {}).get("meta_info", {}).get("weight_version")
-        self.fleet.saw_weights(segment.prefill_worker, prefill)
+        if segment.prefill is not None:
+            self.fleet.saw_weights(segment.prefill_worker, weight_version(segment.prefill))
         self.fleet.saw_weights(segment.decode_worker, segment.weight_version)
 
     def _take_back(self, job: Job) -> None:

@@ -114,9 +114,9 @@ class Fleet:
         """The client of a worker."""
         return self.members[worker_id].client
 
-    def clients(self) -> list[WorkerClient]:
-        """The clients of all workers that are not dead, in the order of registration."""
-        return [m.client for m in self.members.values() if m.known and self.table.get(m.worker_id).state != "dead"]
+    def alive(self) -> list[Member]:
+        """All workers that are not dead, in the order of registration."""
+        return [m for m in self.members.values() if m.known and self.table.get(m.worker_id).state != "dead"]
 
     def worker_of_url(self, url: str) -> str | None:
         """The id under which a URL is registered, or None."""
@@ -164,7 +164,10 @@ class Fleet:
 
     async def _watch(self, member: Member) -> None:
         while True:
-            await self.look(member)
+            try:
+                await self.look(member)
+            except Exception:
+                log.exception("looking at a worker failed", worker=member.worker_id)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(member.wake.wait(), self.config.poll_s)
             member.wake.clear()

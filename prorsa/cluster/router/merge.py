@@ -55,7 +55,7 @@ class Segment:
     @property
     def weight_version(self) -> str | None:
         """The weights that the last of its tokens came from."""
-        return self.meta.get("weight_version")
+        return weight_version(self.reply)
 
     @property
     def cached_tokens(self) -> int | None:
@@ -123,8 +123,15 @@ def same_weights(segment: Segment) -> bool:
     if segment.prefill is None:
         return True
     versions = segment.meta.get("weight_versions") or [{"version": segment.weight_version}]
-    prefill = segment.prefill.get("meta_info", {}).get("weight_version")
+    prefill = weight_version(segment.prefill)
     return prefill is None or versions[0]["version"] in (None, prefill)
+
+
+def weight_version(reply: dict[str, Any]) -> str | None:
+    """The weights that the end of a reply came from, in SGLang's form or in OpenAI's."""
+    source = reply.get("meta_info") or reply.get("metadata") or {}
+    version = source.get("weight_version")
+    return version if isinstance(version, str) else None
 
 
 def _take_prompt_side(meta: dict[str, Any], first: Segment) -> None:

@@ -1,9 +1,11 @@
 """What is noted of requests: loads, events, metrics and the prefix index."""
 
+from typing import Any
+
 from prorsa.cluster.router.choose import Load, Pair, Wish
 from prorsa.cluster.router.emit import Emitter
 from prorsa.cluster.router.jobs import Answer, Job
-from prorsa.cluster.router.merge import Segment
+from prorsa.cluster.router.merge import Segment, weight_version
 from prorsa.cluster.router.metrics import Metrics
 from prorsa.cluster.router.replying import (
     cached_tokens_of,
@@ -11,7 +13,6 @@ from prorsa.cluster.router.replying import (
     output_tokens_of,
     prompt_tokens_of,
     tool_calls_of,
-    weight_version_of,
 )
 from prorsa.cluster.router.sessions import Sessions
 from prorsa.events import LlmEnd, LlmFirstToken, LlmRetry, LlmSubmit, TrajectoryReady, make_rid
@@ -114,7 +115,7 @@ class Notes:
         rid = make_rid(job.request_id, job.attempts - 1)
         self._emit(LlmFirstToken(trajectory_id=job.trajectory_id, rid=rid, worker_id=job.pair.decode.worker_id))
 
-    def answered(self, job: Job, body: dict[str, object], last: Segment, answer: Answer) -> None:
+    def answered(self, job: Job, body: dict[str, Any], last: Segment, answer: Answer) -> None:
         """A request is answered: tell it, and learn what the workers hold now."""
         self._emit(
             LlmEnd(
@@ -125,7 +126,7 @@ class Notes:
                 finish_reason=answer.finish,
                 cached_tokens=cached_tokens_of(job, last),
                 tool_calls=tool_calls_of(job, body),
-                weight_version=weight_version_of(job, body),
+                weight_version=weight_version(body),
             )
         )
         self._learn(job, body, last)
@@ -148,7 +149,7 @@ class Notes:
         self._metrics.requests.labels(job.single.kind, end).inc()
         self._metrics.latency_s.observe(seconds)
 
-    def _learn(self, job: Job, body: dict[str, object], last: Segment) -> None:
+    def _learn(self, job: Job, body: dict[str, Any], last: Segment) -> None:
         prompt_tokens = prompt_tokens_of(job, body)
         units = job.single.units
         if isinstance(units, str) and prompt_tokens is not None:

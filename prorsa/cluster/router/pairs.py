@@ -83,6 +83,9 @@ class Prover:
             wait_s = min(LONGEST_WAIT_S, max(FIRST_WAIT_S, 2 * self._waits.get(key, (0.0, 0.0))[1]))
             self._waits[key] = (time.monotonic() + wait_s, wait_s)
             log.warning("pair not proven", error=str(error), again_in_s=wait_s)
+        except Exception:
+            log.exception("a canary failed in an unforeseen way", pair=key)
+            self._waits[key] = (time.monotonic() + LONGEST_WAIT_S, LONGEST_WAIT_S)
         finally:
             self._running.discard(key)
             self._wake.set()

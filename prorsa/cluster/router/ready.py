@@ -4,16 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from prorsa.cluster.router.choose import Pair, Pool, Wish, choose, exists
 
 SCAN: Final = 64
 """Waiting requests that are looked at for each change of the pool. What the first ones cannot use, others may."""
-
-
-class Busy(Exception):  # noqa: N818 - not a failure: it tells a client to come again
-    """The queue is full."""
 
 
 class Dropped(Exception):  # noqa: N818 - not a failure: the client has taken its request back
@@ -57,13 +54,7 @@ class ReadyQueue:
         return len(self._waiting) >= self._limit
 
     def enter(self, wish: Wish, *, again: bool) -> Waiting:
-        """Join the queue; with ``again`` (it has run before) at its front, and past its limit.
-
-        Raises:
-            Busy: if the queue is full.
-        """
-        if self.full and not again:
-            raise Busy
+        """Join the queue; with ``again`` (it has run before) at its front. Callers ask :attr:`full` for new ones."""
         entry = Waiting(wish)
         if again:
             self._waiting.appendleft(entry)
@@ -92,7 +83,7 @@ class ReadyQueue:
         """Place what can be placed; called whenever the pool has changed."""
         if self.closed_because is not None:
             return
-        for entry in list(self._waiting)[:SCAN]:
+        for entry in list(islice(self._waiting, SCAN)):
             if entry.placed.done():
                 continue
             if self._outdated(entry.wish):

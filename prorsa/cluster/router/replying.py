@@ -85,13 +85,6 @@ def output_tokens_of(job: Job, body: dict[str, Any]) -> int:
     return value if isinstance(value, int) else 0
 
 
-def weight_version_of(job: Job, body: dict[str, Any]) -> str | None:
-    """The weights that the end of an answer came from."""
-    source = body.get("meta_info") if job.single.kind == "generate" else body.get("metadata")
-    value = source.get("weight_version") if isinstance(source, dict) else None
-    return value if isinstance(value, str) else None
-
-
 def cached_tokens_of(job: Job, last: Segment) -> int | None:
     """Prompt tokens that were not computed, over all attempts; None where the workers do not say."""
     segments = [*job.segments, last]

@@ -11,6 +11,8 @@ from testbed.pool import PYTHON, Pool
 from tests.live.router.running import Client, Flipper, RunningRouter, idle_within
 
 WAITING_TIMEOUT_S = 6
+DEFERRED_RELEASE_S = 8
+"""So long a decode worker keeps the KV of an aborted transfer whose prefill worker cannot say that it has stopped."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    env = {"SGLANG_DISAGGREGATION_WAITING_TIMEOUT": str(WAITING_TIMEOUT_S)}
+    env = {
+        "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": str(WAITING_TIMEOUT_S),
+        "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT": str(DEFERRED_RELEASE_S),
+    }
     roles: Any = ["prefill", "decode", "decode", "prefill"]
     with Pool(roles, env=env, home=tmp_path_factory.mktemp("bed")) as running:
         yield running
@@ -40,7 +45,7 @@ async def pool(bed: Pool) -> AsyncIterator[Pool]:
         worker.post("/slow_down", {"forward_sleep_time": None})
         worker.post("/abort_request", {"abort_all": True})
     for worker in bed.workers:
-        assert await idle_within(worker, WAITING_TIMEOUT_S + 25)
+        assert await idle_within(worker, WAITING_TIMEOUT_S + DEFERRED_RELEASE_S + 10)
         if worker.live_role() != worker.role:
             worker.switch(worker.role)
         worker.post("/flush_cache?timeout=5")
