@@ -2,6 +2,7 @@
 
     python benchmarks/bus.py                        # flat out, then at 25,000 events/s
     python benchmarks/bus.py --rate 30000 --seconds 20 --json
+    python benchmarks/bus.py --keys                 # encrypted, over TCP
 
 The subscriber checks that it gets every ``hub_seq`` once and in order; at the end the journal is read and checked too.
 """
@@ -23,6 +24,7 @@ from prorsa import events
 from prorsa.bus.commands import CommandClient
 from prorsa.bus.hub import JOURNAL_DIR, run_hub
 from prorsa.bus.journal import JournalReader
+from prorsa.bus.keys import HubKeys, Keys, make_keys
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
@@ -49,10 +51,10 @@ def turn_events(turn: int) -> tuple[events.Event, ...]:
     )
 
 
-def publish(endpoint: str, rate: float | None, seconds: float, report: Connection) -> None:
+def publish(endpoint: str, keys: Keys | None, rate: float | None, seconds: float, report: Connection) -> None:
     """The publisher's process: events at ``rate`` a second for ``seconds``, or as fast as it can."""
     sent, turn, offered_s = 0, 0, 0.0
-    with Publisher(endpoint, "bench") as publisher:
+    with Publisher(endpoint, "bench", keys=keys) as publisher:
         began_s = time.monotonic()
         while (offered_s := time.monotonic() - began_s) < seconds:
             due = sent + 2000 if rate is None else int(offered_s * rate)
@@ -75,15 +77,19 @@ def publish(endpoint: str, rate: float | None, seconds: float, report: Connectio
         )
 
 
-def subscribe(endpoints: Endpoints, ready: multiprocessing.synchronize.Event, report: Connection) -> None:
+def subscribe(
+    endpoints: Endpoints, keys: Keys | None, ready: multiprocessing.synchronize.Event, report: Connection
+) -> None:
     """The subscriber's process: reads until the run's end."""
-    report.send(asyncio.run(_subscribe(endpoints, ready)))
+    report.send(asyncio.run(_subscribe(endpoints, keys, ready)))
 
 
-async def _subscribe(endpoints: Endpoints, ready: multiprocessing.synchronize.Event) -> dict[str, Any]:
+async def _subscribe(
+    endpoints: Endpoints, keys: Keys | None, ready: multiprocessing.synchronize.Event
+) -> dict[str, Any]:
     seen, holes = 0, 0
     latencies_ms: list[float] = []
-    async with Subscriber(endpoints, after_seq=0) as subscriber:
+    async with Subscriber(endpoints, after_seq=0, keys=keys) as subscriber:
         ready.set()
         async for stamped in subscriber:
             holes += stamped.hub_seq != seen + 1
@@ -98,9 +104,13 @@ async def _subscribe(endpoints: Endpoints, ready: multiprocessing.synchronize.Ev
     return counts | {"latency_p50_ms": half, "cpu_s": cpu_s()}
 
 
-def serve(run_dir: Path, report: Connection) -> None:
+def serve(run_dir: Path, keys_dir: Path | None, report: Connection) -> None:
     """The hub's process."""
-    run_hub(run_dir, run_id="bench")
+    if keys_dir is None:
+        run_hub(run_dir, run_id="bench")
+    else:
+        loopback = Endpoints(*["tcp://127.0.0.1:*"] * 3)
+        run_hub(run_dir, run_id="bench", endpoints=loopback, keys=HubKeys.load(keys_dir))
     report.send({"cpu_s": cpu_s()})
 
 
@@ -110,29 +120,34 @@ def cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def measure(rate: float | None, seconds: float) -> dict[str, Any]:
+def measure(rate: float | None, seconds: float, *, keyed: bool) -> dict[str, Any]:
     """One run of the three processes; ``rate`` None is flat out."""
     with tempfile.TemporaryDirectory(prefix="prorsa-bench-") as folder:
-        return _measure(Path(folder), rate, seconds)
+        keys_dir = Path(folder) / "keys" if keyed else None
+        if keys_dir is not None:
+            make_keys(keys_dir)
+        return _measure(Path(folder) / "run", keys_dir, rate, seconds)
 
 
-def _measure(run_dir: Path, rate: float | None, seconds: float) -> dict[str, Any]:
+def _measure(run_dir: Path, keys_dir: Path | None, rate: float | None, seconds: float) -> dict[str, Any]:
+    publisher_keys = None if keys_dir is None else Keys.load(keys_dir / "publisher.key")
+    viewer_keys = None if keys_dir is None else Keys.load(keys_dir / "viewer.key")
     spawn = multiprocessing.get_context("spawn")
     hub_end, hub_far = spawn.Pipe()
-    hub = spawn.Process(target=serve, args=(run_dir, hub_far))
+    hub = spawn.Process(target=serve, args=(run_dir, keys_dir, hub_far))
     hub.start()
     endpoints = _wait_for(run_dir)
     ready = spawn.Event()
     sub_end, sub_far = spawn.Pipe()
-    subscriber = spawn.Process(target=subscribe, args=(endpoints, ready, sub_far))
+    subscriber = spawn.Process(target=subscribe, args=(endpoints, viewer_keys, ready, sub_far))
     subscriber.start()
     ready.wait(START_TIMEOUT_S)
     pub_end, pub_far = spawn.Pipe()
     began_s = time.monotonic()
-    publisher = spawn.Process(target=publish, args=(endpoints.ingest, rate, seconds, pub_far))
+    publisher = spawn.Process(target=publish, args=(endpoints.ingest, publisher_keys, rate, seconds, pub_far))
     publisher.start()
     published = pub_end.recv()
-    status = asyncio.run(_status(endpoints))
+    status = asyncio.run(_status(endpoints, viewer_keys))
     subscribed = sub_end.recv()
     hub.terminate()
     served = hub_end.recv()
@@ -165,8 +180,8 @@ def _wait_for(run_dir: Path) -> Endpoints:
     return Endpoints.load(run_dir)
 
 
-async def _status(endpoints: Endpoints) -> HubStatus:
-    async with CommandClient(endpoints) as client:
+async def _status(endpoints: Endpoints, keys: Keys | None) -> HubStatus:
+    async with CommandClient(endpoints, keys) as client:
         return await client.status()
 
 
@@ -190,8 +205,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=25_000, help="events a second of the steady run")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--keys", action="store_true", help="with CURVE keys over TCP instead of Unix sockets")
     given = parser.parse_args()
-    runs = [measure(None, given.seconds), measure(given.rate, given.seconds)]
+    runs = [measure(rate, given.seconds, keyed=given.keys) for rate in (None, given.rate)]
     if given.json:
         print(json.dumps({"bus": runs}))
     else:

@@ -6,7 +6,6 @@ import math
 import operator
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import util
@@ -38,7 +37,8 @@ class Channel:
     Attributes:
         active: whether events go anywhere.
         lock: held by who changes a trajectory and publishes the change, so that events leave in the order of the
-            changes whatever threads make them.
+            changes whatever threads make them. May be taken again by its holder: values are cleaned under it, and what
+            code of theirs that runs is not known.
         generation: counts forks; a child knows by it what its parent has begun.
     """
 
@@ -49,12 +49,13 @@ class Channel:
         run_id: str | None,
         keys: Keys | str | os.PathLike[str] | None,
     ) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.generation = 0
         self.problems: dict[str, int] = {}
         self._publisher = self._open(endpoint or os.environ.get(HUB_VARIABLE), source, run_id, keys)
         self.active = self._publisher is not None
-        _channels.add(self)
+        if self.active:
+            _channels.add(self)
         # Forked children of multiprocessing end without running what atexit has.
         util.register_after_fork(self, lambda channel: util.Finalize(channel, channel.close, exitpriority=0))
 
@@ -81,6 +82,7 @@ class Channel:
     def close(self, timeout_s: float = EXIT_S) -> bool:
         """Publish nothing more; wait for the rest to be journalled. Returns whether it was."""
         self.active = False
+        _channels.discard(self)
         return self._publisher is None or self._publisher.close(timeout_s)
 
     # --- values as events want them ---------------------------------------------------------------------------------
@@ -181,12 +183,13 @@ def _shown(value: object) -> str:
     return f"{value!r:.40}" if isinstance(value, str | int | float) else f"<{type(value).__name__}>"
 
 
-_channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
+_channels: set[Channel] = set()
+"""Those that are not closed, also if their tracker is gone: what they hold leaves at the end of the process."""
 
 
 def _after_fork() -> None:
     for channel in _channels:
-        channel.lock = threading.Lock()  # another thread of the parent may have held it
+        channel.lock = threading.RLock()  # another thread of the parent may have held it
         channel.generation += 1
 
 

@@ -46,7 +46,7 @@ class Trajectory(Scope):
         self._owned = owned
         self._phase: Literal["new", "open", "ended"] = "new" if owned else "open"
         self._generation = channel.generation
-        self._spans: dict[Span, None] = {}
+        self._spans: dict[Span, None] = {}  # what is open, in the order of its beginning
         self._within: Subagent | None = None
 
     # --- what rollout code calls ------------------------------------------------------------------------------------
@@ -134,16 +134,16 @@ class Trajectory(Scope):
             return
         if self._phase == "new":
             self._start_locked()
-        for span in reversed(list(self._spans)):
-            span.cut_short()
-            if self._spans.pop(span, self) is None:
-                self.channel.emit(span.closing(None, cut_short=True))
         self._phase = "ended"
         self.status = status
+        for span in reversed(list(self._spans)):
+            span.cut_short()
+            self.close_locked(span, None, cut_short=True)
         self.channel.emit(TrajectoryEnd(trajectory_id=self.trajectory_id, status=status))
         if self._within is not None:
-            self._within.status = "error" if status == "failed" else "ok"
-            self._within.trajectory.close_locked(self._within, None)
+            if status == "failed":
+                self._within.status = "error"
+            self._within.trajectory.close_locked(self._within, None, cut_short=status == "aborted")
 
     def _start_locked(self) -> None:
         channel = self.channel
@@ -160,6 +160,7 @@ class Trajectory(Scope):
         channel.emit(event)
 
     def open_locked(self, span: Span) -> None:
+        """Like :meth:`open`; the caller holds the channel's lock."""
         if self._phase == "new":
             self._start_locked()
         if self._phase == "ended" or span in self._spans:
@@ -169,9 +170,11 @@ class Trajectory(Scope):
         self._spans[span] = None
         self.channel.emit(span.opening())
 
-    def close_locked(self, span: Span, error: BaseException | None) -> None:
-        if self._spans.pop(span, self) is None:
-            self.channel.emit(span.closing(error, cut_short=False))
+    def close_locked(self, span: Span, error: BaseException | None, *, cut_short: bool = False) -> None:
+        """Like :meth:`close`; the caller holds the channel's lock. ``cut_short`` if the span did not end by itself."""
+        if span in self._spans:
+            del self._spans[span]
+            self.channel.emit(span.closing(error, cut_short=cut_short))
 
     def _leave(self, error: BaseException | None) -> None:
         if not self._owned or self._generation != self.channel.generation:

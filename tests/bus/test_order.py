@@ -21,7 +21,10 @@ class Line:
         self.rows: list[Row] = []
         self.kept: list[int] = []
         self.under_way: list[tuple[int, bytes]] = []
+        self.spoiled: set[int] = set()
+        self.never_told: list[int] = []
         self.count = 0
+        self._journeys: set[int] = set()
 
     def publish(self, size: int) -> None:
         numbers = list(range(self.count, self.count + size))
@@ -34,7 +37,24 @@ class Line:
         if (batch := self.outbox.next_batch()) is not None:
             assert batch.payload is not None
             self.under_way.append((batch.first_seq, batch.payload))
+            self._journeys.add(batch.first_seq)
             self.outbox.mark_sent()
+
+    def spoil(self) -> None:
+        """Send a batch that the hub will never understand; it has not been sent before."""
+        batch = self.outbox.next_batch()
+        if batch is None or batch.first_seq in self._journeys:
+            return
+        assert batch.payload is not None
+        self.spoiled.add(batch.first_seq)
+        for seq, (_, raw) in enumerate(msgspec.msgpack.decode(batch.payload, type=Batch).items, batch.first_seq):
+            event = events.decode(raw)
+            self.never_told.append(seq)
+            if isinstance(event, events.BusOverflow):
+                self.never_told += range(event.first_seq, event.first_seq + event.lost)
+            elif isinstance(event, events.LlmFirstToken):
+                self.kept.remove(int(event.rid))
+        self.send()
 
     def lose(self) -> None:
         del self.under_way[:1]
@@ -51,6 +71,10 @@ class Line:
             return
         first_seq, payload = self.under_way.pop(0)
         batch = msgspec.msgpack.decode(payload, type=Batch)
+        if batch.items and first_seq in self.spoiled:
+            if answer:
+                self.outbox.reject(first_seq, 1)
+            return
         taken = self.orderer.take(batch.source, batch.run_id, first_seq, batch.items, t_ns)
         self.rows += taken.rows
         if answer and taken.ack_seq is not None:
@@ -83,7 +107,7 @@ steps = st.lists(
         st.tuples(st.just("publish"), st.integers(1, 6)),
         st.tuples(st.just("deliver"), st.integers(0, 10**6)),
         st.tuples(st.just("deliver_unanswered"), st.integers(0, 10**6)),
-        st.tuples(st.sampled_from(["send", "lose", "repeat", "give_up_waiting", "restart_hub"]), st.just(0)),
+        st.tuples(st.sampled_from(["send", "spoil", "lose", "repeat", "give_up_waiting", "restart_hub"]), st.just(0)),
     ),
     max_size=80,
 )
@@ -109,8 +133,8 @@ def test_what_is_kept_is_ordered_once_and_what_is_lost_is_announced(plan: list[t
     announced = [
         seq for e in decoded if isinstance(e, events.BusOverflow) for seq in range(e.first_seq, e.first_seq + e.lost)
     ]
-    assert sorted([*seen, *announced]) == list(range(1, line.outbox.last_seq + 1))
-    assert line.outbox.lost == len(announced) == line.count - len(line.kept)
+    assert sorted([*seen, *announced, *line.never_told]) == list(range(1, line.outbox.last_seq + 1))
+    assert line.spoiled or line.outbox.lost == len(announced) == line.count - len(line.kept)
     assert line.outbox.held == line.outbox.in_flight == 0
 
 

@@ -5,8 +5,10 @@ import enum
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -261,6 +263,7 @@ def test_an_update_that_fails_does_not_end(hub: HubThread, tracker: Tracker) -> 
 def in_fork(work: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
+        signal.alarm(20)  # one that hangs is ended, and so fails the test
         code = 1
         try:
             work()
@@ -314,14 +317,23 @@ def test_leaving_a_block_in_a_child_says_nothing_of_the_parents(hub: HubThread, 
 
 def test_a_fork_while_another_thread_tracks(hub: HubThread, tracker: Tracker) -> None:
     """A lock that is held at that moment must not be held in the child for ever."""
-    channel = tracker._channel
-    with channel.lock:
+    held, free = threading.Event(), threading.Event()
 
-        def work() -> None:
-            tracker.trajectory().start().end()
-            assert tracker.flush(10)
+    def hold() -> None:
+        with tracker._channel.lock:
+            held.set()
+            free.wait(30)
 
-        in_fork(work)
+    def work() -> None:
+        tracker.trajectory().start().end()
+        assert tracker.flush(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    in_fork(work)
+    free.set()
+    holder.join()
     assert len(tracked(hub, tracker)) == 2
 
 

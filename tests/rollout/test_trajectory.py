@@ -193,6 +193,18 @@ async def test_a_subagent_is_a_trajectory_that_its_parent_waits_for(hub: HubThre
     ]
 
 
+@pytest.mark.parametrize(
+    ("status", "said"), [("completed", "ok"), ("truncated", "ok"), ("failed", "error"), ("aborted", None)]
+)
+def test_how_a_subagent_ends_is_how_the_wait_for_it_ends(
+    hub: HubThread, tracker: Tracker, status: str, said: str | None
+) -> None:
+    with tracker.trajectory() as t:
+        t.subagent().start().end(status)
+    waits = [event.status for event in tracked(hub, tracker) if isinstance(event, ev.ToolEnd)]
+    assert waits == [said]
+
+
 def test_a_parent_that_ends_takes_its_subagents_along(hub: HubThread, tracker: Tracker) -> None:
     parent = tracker.trajectory().start()
     child = parent.subagent().start()
