@@ -37,7 +37,8 @@ def body(tokens: int) -> dict[str, Any]:
 
 
 async def _post(session: aiohttp.ClientSession, url: str, sent: dict[str, Any]) -> dict[str, Any]:
-    async with session.post(url + "/generate", data=msgspec.json.encode(sent)) as reply:
+    headers = {"Content-Type": "application/json"}
+    async with session.post(url + "/generate", data=msgspec.json.encode(sent), headers=headers) as reply:
         raw = await reply.read()
         if reply.status != 200:
             raise RuntimeError(f"{url}: HTTP {reply.status}: {raw[:300]!r}")
@@ -178,10 +179,8 @@ def main() -> None:
         print(json.dumps(found, indent=2))
         return
     for way in ("direct", "router"):
-        row = found[way]
-        print(
-            f"{way:7} {row['requests_per_s']:7.1f} requests/s   p50 {row['p50_ms']:6.0f} ms   p95 {row['p95_ms']:6.0f} ms"
-        )
+        rate, p50, p95 = found[way].values()
+        print(f"{way:7} {rate:7.1f} requests/s   p50 {p50:6.0f} ms   p95 {p95:6.0f} ms")
     ratio = found["ratio"]
     print(f"router / direct: {ratio['median']:.2f} (rounds {ratio['min']:.2f} to {ratio['max']:.2f})")
     print(f"router CPU: {found['router_cpu_ms_per_request']:.2f} ms a request")
