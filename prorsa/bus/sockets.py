@@ -10,7 +10,7 @@ import zmq
 from prorsa.errors import ConfigError
 
 RECONNECT_MS: Final = 50
-RECONNECT_MAX_MS: Final = 1000
+RECONNECT_MAX_MS: Final = 200
 """A lost connection is tried again after ``RECONNECT_MS``, then at growing intervals up to this one."""
 KEEPALIVE_IDLE_S: Final = 5
 KEEPALIVE_EVERY_S: Final = 1
