@@ -43,6 +43,7 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.sim $(ARGS)
 	$(BIN)/python -m benchmarks.bus $(ARGS)
+	$(BIN)/python -m benchmarks.sdk $(ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/event_reference.py

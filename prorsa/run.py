@@ -55,13 +55,14 @@ class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag
 class LivePlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="live"):
     """What makes a run on live workers what it is: kept in its journal, and told to its processes.
 
-    Secrets are not in it, only the names of the files that hold them.
+    Secrets are not in it, only the names of the files that hold them; ``keys`` is a directory of the bus's keys.
     """
 
     run_id: str
     control: ControlConfig
     routers: tuple[RouterConfig, ...]
     workers: WorkerAccess = WorkerAccess()
+    keys: str | None = None
     speed: float = 1.0
 
     def to_meta(self) -> dict[str, object]:

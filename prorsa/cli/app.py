@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from prorsa import __version__
-from prorsa.cli.options import Duration, duration
+from prorsa.cli.options import Acting, Duration, Looking, duration
 from prorsa.errors import InputError
 
 Cache = Literal["cold", "retained", "l3"]
@@ -15,12 +15,6 @@ ForecastSeen = Literal["lifecycle", "ewma", "perfect"]
 Role = Literal["prefill", "decode"]
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")]
-Connect = Annotated[
-    Path | None, Parameter(name="--connect", help="Run directory of the run; by default the newest live run.")
-]
-Reason = Annotated[str, Parameter(name="--reason", help="Why; required, and kept in the journal.")]
-Owner = Annotated[str | None, Parameter(name="--owner", help="Who acts; by default the user's name.")]
-RequestId = Annotated[str | None, Parameter(name="--request-id", help="Makes a repeat of this command safe.")]
 For = Annotated[
     Duration | None,
     Parameter(
@@ -294,7 +288,7 @@ def backtest(*journals: Path, horizon: str = "5,15,30", as_json: Json = False) -
 
 
 @app.command
-def console(*, connect: Connect = None, replay: Path | None = None, read_only: bool = False) -> int:
+def console(*, at: Looking | None = None, replay: Path | None = None, read_only: bool = False) -> int:
     """Open the operator console on a live run or a recording.
 
     Parameters
@@ -306,152 +300,118 @@ def console(*, connect: Connect = None, replay: Path | None = None, read_only: b
     """
     from prorsa.cli.clients import open_console
 
-    return open_console(connect, replay, read_only=read_only)
+    return open_console(at or Looking(), replay, read_only=read_only)
 
 
 @app.command
-def status(*, connect: Connect = None, as_json: Json = False) -> int:
+def status(*, at: Looking | None = None, as_json: Json = False) -> int:
     """Say how the run stands."""
     from prorsa.cli.clients import show_status
 
-    return show_status(connect, as_json=as_json)
+    return show_status(at or Looking(), as_json=as_json)
 
 
 @app.command
-def watch(*, connect: Connect = None, as_json: Json = False) -> int:
+def watch(*, at: Looking | None = None, as_json: Json = False) -> int:
     """Follow decisions, flips, overrides and alerts, a line each, until interrupted."""
     from prorsa.cli.clients import follow
 
-    return follow(connect, as_json=as_json)
+    return follow(at or Looking(), as_json=as_json)
 
 
 def _act(
-    verb: str,
-    connect: Path | None,
-    reason: str,
-    owner: str | None,
-    request_id: str | None,
-    *,
-    as_json: bool,
-    target: str | None = None,
-    value: str | None = None,
-    for_s: float | None = None,
+    verb: str, acting: Acting, *, target: str | None = None, value: str | None = None, for_s: float | None = None
 ) -> int:
     from prorsa.cli.clients import act
 
-    return act(connect, verb, reason, owner, request_id, target=target, value=value, for_s=for_s, as_json=as_json)
+    return act(acting, verb, target=target, value=value, for_s=for_s)
 
 
 @app.command
-def pin(
-    worker: str,
-    role: Role,
-    *,
-    reason: Reason,
-    for_s: For = None,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def pin(worker: str, role: Role, *, acting: Acting, for_s: For = None) -> int:
     """Pin a worker to a role: it is flipped there if need be, and stays."""
-    return _act("pin", connect, reason, owner, request_id, as_json=as_json, target=worker, value=role, for_s=for_s)
+    return _act("pin", acting, target=worker, value=role, for_s=for_s)
 
 
 @app.command
-def release(
-    what: str,
-    *,
-    reason: Reason,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def release(what: str, *, acting: Acting) -> int:
     """Release a pinned worker, the split override (`split`) or the freeze (`freeze`)."""
-    return _act("release", connect, reason, owner, request_id, as_json=as_json, target=what)
+    return _act("release", acting, target=what)
 
 
 @app.command
-def override(
-    split: str,
-    *,
-    reason: Reason,
-    for_s: For = None,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def override(split: str, *, acting: Acting, for_s: For = None) -> int:
     """Hold the split at P:D, whatever the policy wants."""
-    return _act("override", connect, reason, owner, request_id, as_json=as_json, value=split, for_s=for_s)
+    return _act("override", acting, value=split, for_s=for_s)
 
 
 @app.command
-def freeze(
-    *,
-    reason: Reason,
-    for_s: For = None,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def freeze(*, acting: Acting, for_s: For = None) -> int:
     """Start no flip until released or expired."""
-    return _act("freeze", connect, reason, owner, request_id, as_json=as_json, for_s=for_s)
+    return _act("freeze", acting, for_s=for_s)
 
 
 @app.command
-def approve(
-    decision: str | None = None,
-    *,
-    reason: Reason,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def approve(decision: str | None = None, *, acting: Acting) -> int:
     """Approve the pending decision (mode approve)."""
-    return _act("approve", connect, reason, owner, request_id, as_json=as_json, target=decision)
+    return _act("approve", acting, target=decision)
 
 
 @app.command
-def reject(
-    decision: str | None = None,
-    *,
-    reason: Reason,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def reject(decision: str | None = None, *, acting: Acting) -> int:
     """Reject the pending decision (mode approve)."""
-    return _act("reject", connect, reason, owner, request_id, as_json=as_json, target=decision)
+    return _act("reject", acting, target=decision)
 
 
 @app.command
-def mode(
-    name: Literal["auto", "approve", "observe"],
-    *,
-    reason: Reason,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
-    as_json: Json = False,
-) -> int:
+def mode(name: Literal["auto", "approve", "observe"], *, acting: Acting) -> int:
     """Let decisions act (auto), wait for approval (approve), or only be recorded (observe)."""
-    return _act("mode", connect, reason, owner, request_id, as_json=as_json, value=name)
+    return _act("mode", acting, value=name)
 
 
 @app.command
-def policy(
-    name: str,
-    *,
-    reason: Reason,
-    owner: Owner = None,
-    request_id: RequestId = None,
-    connect: Connect = None,
+def policy(name: str, *, acting: Acting) -> int:
+    """Change the policy of the run."""
+    return _act("policy", acting, value=name)
+
+
+@app.command
+def keys(directory: Path) -> int:
+    """Make the CURVE keys of a hub and its clients: publishers, operators and viewers.
+
+    Parameters
+    ----------
+    directory
+        Where to write them; keys that are there are never overwritten.
+    """
+    from prorsa.bus.keys import write_keys
+    from prorsa.cli.output import narrate
+
+    narrate(write_keys(directory))
+    return 0
+
+
+@app.command
+def doctor(
+    *urls: str,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    key_file: Path | None = None,
+    admin_key_file: Path | None = None,
     as_json: Json = False,
 ) -> int:
-    """Change the policy of the run."""
-    return _act("policy", connect, reason, owner, request_id, as_json=as_json, value=name)
+    """Look at live workers and say what stands in the way of flipping them; ends with 1 if something does.
+
+    Parameters
+    ----------
+    urls
+        The workers, as in http://10.0.0.7:30000; with a configuration, those of its routers too.
+    config
+        A prorsa.toml, which is checked as well.
+    key_file
+        File with the workers' API key.
+    admin_key_file
+        File with the workers' admin key.
+    """
+    from prorsa.cli.doctor import run_doctor
+
+    return run_doctor(urls, config, key_file, admin_key_file, as_json=as_json)

@@ -9,31 +9,22 @@ from typing import Any
 import msgspec
 
 from prorsa.bus.commands import CommandClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.cli.lines import line_of
+from prorsa.cli.options import Acting, Looking
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
 from prorsa.events import Command, View
-from prorsa.serve.rundir import RunDir, find_run
+from prorsa.serve.rundir import find_run
 
 ANSWER_WITHIN_S = 10.0
 """Wall time to wait for the controller's answer; a restarting one needs a few seconds."""
 _WATCHED = ("decision", "flip", "override", "command", "alert", "run.begin", "run.end", "worker.up", "worker.down")
 
 
-def act(
-    connect: Path | None,
-    verb: str,
-    reason: str,
-    owner: str | None,
-    request_id: str | None,
-    *,
-    target: str | None,
-    value: str | None,
-    for_s: float | None,
-    as_json: bool,
-) -> int:
+def act(acting: Acting, verb: str, *, target: str | None, value: str | None, for_s: float | None) -> int:
     """Send a command and wait for its answer.
 
     Raises:
@@ -46,35 +37,34 @@ def act(
         {
             "type": "command",
             "client": f"cli-{user}",
-            "request_id": request_id or secrets.token_hex(8),
+            "request_id": acting.request_id or secrets.token_hex(8),
             "verb": verb,
             "state": "requested",
-            "owner": owner or user,
-            "reason": reason,
+            "owner": acting.owner or user,
+            "reason": acting.reason,
             "target": target,
             "value": value,
             "for_s": for_s,
         },
         Command,
     )
-    answer = asyncio.run(_request(find_run(connect), command))
-    if as_json:
+    answer = asyncio.run(_request(acting, command))
+    if acting.as_json:
         print_json(msgspec.to_builtins(answer))
     if answer.state == "rejected":
         raise RefusedError(answer.detail or f"{verb} was refused")
-    if not as_json:
+    if not acting.as_json:
         narrate(f"accepted: {answer.detail or verb}")
     return 0
 
 
-def show_status(connect: Path | None, *, as_json: bool) -> int:
+def show_status(at: Looking, *, as_json: bool) -> int:
     """Print how the run stands.
 
     Raises:
         UnavailableError: if the hub, or a controller behind it, has nothing to say.
     """
-    run = find_run(connect)
-    hub, view = asyncio.run(_status(run))
+    hub, view = asyncio.run(_status(at))
     status = _status_object(hub, view)
     if as_json:
         print_json(status)
@@ -83,32 +73,41 @@ def show_status(connect: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def follow(connect: Path | None, *, as_json: bool) -> int:
+def follow(at: Looking, *, as_json: bool) -> int:
     """Print what happens until interrupted."""
-    asyncio.run(_follow(find_run(connect), as_json=as_json))
+    asyncio.run(_follow(at, as_json=as_json))
     return 0
 
 
-def open_console(connect: Path | None, replay: Path | None, *, read_only: bool) -> int:
+def open_console(at: Looking, replay: Path | None, *, read_only: bool) -> int:
     """Run the console in this terminal."""
     from prorsa.console.app import run_console
 
     owner = getpass.getuser()
     if replay is not None:
         return run_console(run_dir=None, endpoints=None, replay=replay, read_only=True, owner=owner)
-    run = find_run(connect)
+    run = find_run(at.connect)
     return run_console(
-        run_dir=run.path, endpoints=Endpoints.load(run.path), replay=None, read_only=read_only, owner=owner
+        run_dir=run.path,
+        endpoints=Endpoints.load(run.path),
+        replay=None,
+        read_only=read_only,
+        owner=owner,
+        keys=Keys.find(at.keys),
     )
 
 
-async def _request(run: RunDir, command: Command) -> Command:
-    async with CommandClient(Endpoints.load(run.path)) as client:
+def _client(at: Looking) -> CommandClient:
+    return CommandClient(Endpoints.load(find_run(at.connect).path), Keys.find(at.keys))
+
+
+async def _request(at: Looking, command: Command) -> Command:
+    async with _client(at) as client:
         return await client.request(command, ANSWER_WITHIN_S)
 
 
-async def _status(run: RunDir) -> tuple[HubStatus, View]:
-    async with CommandClient(Endpoints.load(run.path)) as client:
+async def _status(at: Looking) -> tuple[HubStatus, View]:
+    async with _client(at) as client:
         hub = await client.status()
         views = [stamped.event for stamped in await client.snapshot(("view",)) if isinstance(stamped.event, View)]
     if not views:
@@ -181,8 +180,9 @@ def _print_status(view: View, hub: HubStatus) -> None:
     print_table(("worker", "role", "state", "epoch", "pinned", "queued", "running", "KV", "tok/s", "age s"), rows)
 
 
-async def _follow(run: RunDir, *, as_json: bool) -> None:
-    async with Subscriber(Endpoints.load(run.path), topics=_WATCHED, after_seq=None) as subscriber:
+async def _follow(at: Looking, *, as_json: bool) -> None:
+    endpoints = Endpoints.load(find_run(at.connect).path)
+    async with Subscriber(endpoints, topics=_WATCHED, after_seq=None, keys=Keys.find(at.keys)) as subscriber:
         async for stamped in subscriber:
             if as_json:
                 print_json({"hub_seq": stamped.hub_seq, "t_ns": stamped.t_ns, **msgspec.to_builtins(stamped.event)})

@@ -2,11 +2,36 @@
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
 
-from cyclopts import Token
+from cyclopts import Parameter, Token
 
 from prorsa.errors import InputError
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Looking:
+    """Which run a command is about, and by which keys it is known there."""
+
+    connect: Annotated[Path | None, Parameter(help="Run directory of the run; by default the newest live run.")] = None
+    keys: Annotated[
+        Path | None, Parameter(help="Key file, where the hub asks for one; by default what PRORSA_KEYS names.")
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Acting(Looking):
+    """Who asks for something, and why."""
+
+    reason: Annotated[str, Parameter(help="Why; it is kept in the journal.")]
+    owner: Annotated[str | None, Parameter(help="Who acts; by default the user's name.")] = None
+    request_id: Annotated[str | None, Parameter(help="Makes a repeat of this command safe.")] = None
+    as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")] = False
+
 
 Duration = float
 """Seconds, given as 90s, 30m or 2h."""

@@ -12,6 +12,7 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
+from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.clock import nanoseconds
 from prorsa.console import forms
@@ -348,6 +349,7 @@ def run_console(
     replay: Path | None,
     read_only: bool = False,
     owner: str,
+    keys: Keys | None = None,
 ) -> int:
     """Run the console in this terminal until it is left; returns the exit code.
 
@@ -357,13 +359,14 @@ def run_console(
         replay: a journal to play instead.
         read_only: send no commands.
         owner: in whose name commands are sent.
+        keys: for a hub that asks for keys.
 
     Raises:
         InputError: if nothing is named to attach to or to play, or the journal cannot be read.
         UnavailableError: if there is no hub in ``run_dir``.
         RefusedError: if another run came to be served at the endpoints.
     """
-    app = make_console(run_dir=run_dir, endpoints=endpoints, replay=replay, read_only=read_only, owner=owner)
+    app = make_console(run_dir=run_dir, endpoints=endpoints, replay=replay, read_only=read_only, owner=owner, keys=keys)
     app.run()
     if app.failure is not None:
         raise app.failure
@@ -371,7 +374,13 @@ def run_console(
 
 
 def make_console(
-    *, run_dir: Path | None, endpoints: Endpoints | None, replay: Path | None, read_only: bool, owner: str
+    *,
+    run_dir: Path | None,
+    endpoints: Endpoints | None,
+    replay: Path | None,
+    read_only: bool,
+    owner: str,
+    keys: Keys | None = None,
 ) -> ProrsaConsole:
     """The console that :func:`run_console` runs; see there."""
     if replay is not None:
@@ -381,5 +390,7 @@ def make_console(
     if endpoints is None:
         assert run_dir is not None
         endpoints = Endpoints.load(run_dir)
-    feed = LiveFeed(endpoints, where=str(run_dir) if run_dir is not None else None)
-    return ProrsaConsole(feed, None if read_only else BusCommander(endpoints, owner=owner))
+    # A viewer's keys only look, whatever the command line says: the hub would refuse its commands.
+    looks = read_only or (keys is not None and keys.role == "viewer")
+    feed = LiveFeed(endpoints, where=str(run_dir) if run_dir is not None else None, keys=keys)
+    return ProrsaConsole(feed, None if looks else BusCommander(endpoints, owner=owner, keys=keys))

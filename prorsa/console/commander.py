@@ -4,6 +4,7 @@ import uuid
 from typing import Final, Protocol
 
 from prorsa.bus.commands import CommandClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.console.forms import Ask
 from prorsa.events import Command
@@ -31,8 +32,11 @@ class Commander(Protocol):
 class BusCommander:
     """Sends over the bus, in the name of ``owner``, as one client for as long as the console lives."""
 
-    def __init__(self, endpoints: Endpoints, *, owner: str, timeout_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(
+        self, endpoints: Endpoints, *, owner: str, keys: Keys | None = None, timeout_s: float = ANSWER_WITHIN_S
+    ) -> None:
         self._endpoints = endpoints
+        self._keys = keys
         self._owner = owner
         self._timeout_s = timeout_s
         self._client = f"console-{uuid.uuid4().hex[:12]}"
@@ -53,5 +57,5 @@ class BusCommander:
 
     async def send(self, command: Command) -> Command:
         """Send a command and wait for the controller's word; see :class:`Commander`."""
-        async with CommandClient(self._endpoints) as client:
+        async with CommandClient(self._endpoints, self._keys) as client:
             return await client.request(command, self._timeout_s)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from prorsa.bus.commands import CommandClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.clock import nanoseconds
@@ -72,6 +73,7 @@ class LiveFeed:
     Args:
         endpoints: of the hub.
         where: how a person would name them.
+        keys: for a hub that asks for keys.
         history_s: how much of the run's past to ask for.
         monotonic_s: the clock that ages are read from; replaced in tests.
     """
@@ -83,11 +85,13 @@ class LiveFeed:
         endpoints: Endpoints,
         *,
         where: str | None = None,
+        keys: Keys | None = None,
         history_s: float = HISTORY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoints = endpoints
         self.where = where or endpoints.control
+        self._keys = keys
         self._history_s = history_s
         self._monotonic_s = monotonic_s
         self._subscriber: Subscriber | None = None
@@ -122,7 +126,7 @@ class LiveFeed:
         hub, snapshot = await self._meet()
         after_seq = self._recent(hub)
         self._fold(sink, [stamped for stamped in snapshot if stamped.hub_seq <= after_seq])
-        self._subscriber = Subscriber(self.endpoints, TOPICS, after_seq, connect_timeout_s=None)
+        self._subscriber = Subscriber(self.endpoints, TOPICS, after_seq, connect_timeout_s=None, keys=self._keys)
         async with self._subscriber as subscriber:
             async for stamped in subscriber:
                 self._fold(sink, [stamped, *subscriber.take(BURST_EVENTS)])
@@ -132,7 +136,7 @@ class LiveFeed:
         """Ask the hub for its state and its last values, as often as it takes."""
         while True:
             try:
-                async with CommandClient(self.endpoints) as client:
+                async with CommandClient(self.endpoints, self._keys) as client:
                     return await client.status(ATTEMPT_S), await client.snapshot(TOPICS, ATTEMPT_S)
             except UnavailableError:
                 self._attempts += 1

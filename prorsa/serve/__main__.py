@@ -13,6 +13,7 @@ import structlog
 
 from prorsa.bus.commands import LeaseKeeper
 from prorsa.bus.hub import run_hub
+from prorsa.bus.keys import KEYS_VARIABLE, HubKeys, Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.run import LivePlan
 from prorsa.serve.backend import EmbeddedBackend, cluster_endpoint
@@ -27,7 +28,8 @@ def main(name: str, run_dir: RunDir) -> None:
     match name:
         case "hub":
             plan = run_dir.load_plan()
-            run_hub(run_dir.path, run_id=plan.run_id, speed=plan.speed, meta=plan.to_meta())
+            keys = HubKeys.load(plan.keys) if isinstance(plan, LivePlan) and plan.keys else None
+            run_hub(run_dir.path, run_id=plan.run_id, speed=plan.speed, meta=plan.to_meta(), keys=keys)
             raise SystemExit(128 + signal.SIGTERM)  # a hub never has done its work
         case "controller":
             asyncio.run(_until_term(_controller(run_dir)))
@@ -48,7 +50,8 @@ async def _controller(run_dir: RunDir) -> None:
     if isinstance(plan, LivePlan):
         from prorsa.serve.live import connect_live
 
-        await run_controller(endpoints, plan.control, plan.run_id, partial(connect_live, plan))
+        keys = Keys.load(Path(plan.keys) / "operator.key") if plan.keys else None
+        await run_controller(endpoints, plan.control, plan.run_id, partial(connect_live, plan), keys)
     else:
         await run_controller(endpoints, plan.control, plan.run_id, partial(_connect_embedded, endpoints))
 
@@ -63,6 +66,8 @@ async def _router(run_dir: RunDir, name: str) -> None:
 
     plan = run_dir.load_plan()
     assert isinstance(plan, LivePlan)
+    if plan.keys:
+        os.environ[KEYS_VARIABLE] = str(Path(plan.keys) / "publisher.key")
     await serve(router_config(plan, run_dir, name))
 
 

@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from prorsa.bus.keys import HubKeys, Keys
+from prorsa.bus.sockets import is_local
 from prorsa.bus.wire import Endpoints
 from prorsa.cluster.profile import load_profile
 from prorsa.cluster.router.config import RouterConfig, read_secret
@@ -26,7 +28,10 @@ class RunSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class HubSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``[hub]``: its three sockets; by default Unix sockets in the run directory, for processes of this machine."""
+    """``[hub]``: its three sockets; by default Unix sockets in the run directory, for processes of this machine.
+
+    ``keys`` is a directory that ``prorsa keys`` has made; without keys no socket may be reachable from elsewhere.
+    """
 
     ingest: str | None = None
     fanout: str | None = None
@@ -133,6 +138,21 @@ class _Checker:
         given = [name for name in ("ingest", "fanout", "control") if hub is not None and getattr(hub, name)]
         if 0 < len(given) < 3:
             self.faults.append(f"[hub]: {', '.join(given)} given: give all of ingest, fanout and control, or none")
+        if hub is not None and hub.keys:
+            self._check_keys(Path(hub.keys))
+        for name in given:
+            if hub is not None and not hub.keys and not is_local(getattr(hub, name)):
+                self.faults.append(
+                    f"[hub]: {name} can be reached from the network: give keys (`prorsa keys DIRECTORY`), or 127.0.0.1"
+                )
+
+    def _check_keys(self, folder: Path) -> None:
+        try:
+            HubKeys.load(folder)
+            for role in ("operator", "publisher"):
+                Keys.load(folder / f"{role}.key")
+        except ConfigError as error:
+            self.faults.append(f"[hub]: {error}")
 
     def _check_files(self, workers: WorkerAccess | None, routers: tuple[RouterConfig, ...]) -> None:
         secrets = [(router.token_file, "token_file") for router in routers]

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from prorsa.bus.commands import LeaseKeeper
+from prorsa.bus.keys import Keys
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints
@@ -47,14 +48,18 @@ class ControllerService:
         config: the controller's settings, those that the journal was begun with.
         run_id: the run, which the hub checks.
         connect: makes the backend that performs effects, once the lease is there.
+        keys: an operator's, for a hub that asks for keys.
     """
 
-    def __init__(self, endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect) -> None:
+    def __init__(
+        self, endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect, keys: Keys | None = None
+    ) -> None:
+        self._keys = keys
         self._endpoints = endpoints
         self._config = config
         self._connect = connect
         self._backend: Backend | None = None
-        self._publisher = Publisher(endpoints.ingest, "controller", run_id=run_id)
+        self._publisher = Publisher(endpoints.ingest, "controller", run_id=run_id, keys=keys)
         self._controller = make_controller(config)
         self._inputs = frozenset(INPUT_TYPES)
         self._upto = 0
@@ -69,8 +74,8 @@ class ControllerService:
         """
         try:
             async with (
-                LeaseKeeper(self._endpoints, "controller") as lease,
-                Subscriber(self._endpoints, after_seq=0) as subscriber,
+                LeaseKeeper(self._endpoints, "controller", self._keys) as lease,
+                Subscriber(self._endpoints, after_seq=0, keys=self._keys) as subscriber,
                 asyncio.TaskGroup() as tasks,
             ):
                 log.info("lease", epoch=await lease.acquire())
@@ -191,11 +196,13 @@ def _key(event: AnyEvent) -> tuple[str, ...] | None:
             return None
 
 
-async def run_controller(endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect) -> None:
+async def run_controller(
+    endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect, keys: Keys | None = None
+) -> None:
     """Run the controller until cancelled, starting over when the hub cannot be reached at first."""
     while True:
         try:
-            await ControllerService(endpoints, config, run_id, connect).run()
+            await ControllerService(endpoints, config, run_id, connect, keys).run()
         except UnavailableError as error:
             log.warning("waiting for the hub", error=str(error))
             await asyncio.sleep(1.0)

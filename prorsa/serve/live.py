@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from prorsa.bus.commands import LeaseKeeper
+from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.cli.output import narrate
 from prorsa.cluster.effects import Effect
@@ -102,7 +103,10 @@ def router_url(router: RouterConfig) -> str:
 def _plan(config: ServeConfig, run: RunDir) -> LivePlan:
     if any(router.port == 0 for router in config.routers):
         raise ConfigError("[[router]]: port 0 picks a port that nobody knows; give one")
-    return LivePlan(run_id=run.run_id, control=config.control, routers=config.routers, workers=config.workers)
+    keys = str(Path(config.hub.keys).absolute()) if config.hub.keys else None
+    return LivePlan(
+        run_id=run.run_id, control=config.control, routers=config.routers, workers=config.workers, keys=keys
+    )
 
 
 async def _serve(config: ServeConfig, run: RunDir) -> None:
@@ -110,7 +114,7 @@ async def _serve(config: ServeConfig, run: RunDir) -> None:
     narrate(f"run directory {run.path}")
     try:
         await supervisor.start("hub")
-        await hub_up(run)
+        await hub_up(run, Keys.load(Path(config.hub.keys) / "operator.key") if config.hub.keys else None)
         names = [f"router{index}" for index, _ in enumerate(config.routers, 1)]
         for name, router in zip(names, config.routers, strict=True):
             await supervisor.start(name)

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from prorsa.bus.commands import CommandClient
+from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.errors import UnavailableError
 from prorsa.serve.rundir import RunDir
@@ -14,7 +15,7 @@ HUB_UP_WITHIN_S: Final = 20.0
 HUB_ASK_S: Final = 1.0
 
 
-async def hub_up(run_dir: RunDir) -> None:
+async def hub_up(run_dir: RunDir, keys: Keys | None = None) -> None:
     """Wait until the hub answers.
 
     Raises:
@@ -23,7 +24,7 @@ async def hub_up(run_dir: RunDir) -> None:
     deadline = time.monotonic() + HUB_UP_WITHIN_S
     while True:
         with contextlib.suppress(UnavailableError):
-            async with CommandClient(Endpoints.load(run_dir.path)) as client:
+            async with CommandClient(Endpoints.load(run_dir.path), keys) as client:
                 await client.status(HUB_ASK_S)
                 return
         if time.monotonic() > deadline:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from prorsa.bus.keys import KEYS_VARIABLE, Keys
 from prorsa.errors import ConfigError
 
 CHECKED_VERSIONS: Final = ("0.5.23",)
@@ -23,6 +24,7 @@ class Settings:
         worker_id: ``PRORSA_WORKER_ID``; None takes ``host:port`` of the server.
         run_id: ``PRORSA_RUN_ID``; None is whichever run the hub serves.
         retain_cache: ``PRORSA_RETAIN_CACHE``: a flip keeps the prefix cache; None is on for checked versions.
+        keys: from the file that ``PRORSA_KEYS`` names, for a hub that asks for keys.
         watch_peers: ``PRORSA_WATCH_PEERS``: decode forgets the address of a prefill worker that has left it; None is
             on for checked versions.
     """
@@ -32,6 +34,7 @@ class Settings:
     run_id: str | None = None
     retain_cache: bool | None = None
     watch_peers: bool | None = None
+    keys: Keys | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
@@ -51,6 +54,7 @@ class Settings:
             run_id=environment.get("PRORSA_RUN_ID") or None,
             retain_cache=_switch(environment, "PRORSA_RETAIN_CACHE"),
             watch_peers=_switch(environment, "PRORSA_WATCH_PEERS"),
+            keys=Keys.load(keys) if (keys := environment.get(KEYS_VARIABLE)) else None,
         )
 
 

@@ -62,7 +62,7 @@ class WorkerPlugin:
         self._lifecycle.identify(self._worker_id, rank.dp_rank if rank.dp_size > 1 else None)
         self._lifecycle.role = _role(scheduler)
         name = f"worker:{self._worker_id}" + (f":{rank.dp_rank}" if rank.dp_size > 1 else "")
-        self._publisher = Publisher(self._settings.hub, name, run_id=self._settings.run_id)
+        self._publisher = Publisher(self._settings.hub, name, run_id=self._settings.run_id, keys=self._settings.keys)
         if rank.dp_rank == 0:
             self._emit(_worker_up(scheduler, self._worker_id, rank))
             self._announce()

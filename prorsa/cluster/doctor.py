@@ -1,0 +1,138 @@
+"""``prorsa doctor``: looks at live workers and says what stands in the way of flipping them, with the remedy.
+
+What is found is pure (:func:`examine`); asking the workers is a few calls around it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from prorsa.cluster.sglang import CHECKED_VERSION, ModelInfo, ServerInfo, WorkerClient, session_for_workers
+from prorsa.errors import ProrsaError
+
+Level = Literal["ok", "warning", "problem"]
+
+_ALIKE: Final = (
+    "page_size",
+    "max_running_requests",
+    "chunked_prefill_size",
+    "disable_radix_cache",
+    "disaggregation_decode_enable_radix_cache",
+    "disaggregation_transfer_backend",
+    "kv_cache_dtype",
+    "num_reserved_decode_tokens",
+    "tp_size",
+    "dp_size",
+)
+"""Settings that SGLang does not derive again when the role changes: workers that will flip must have them alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """One worker as it answered, or why it did not."""
+
+    url: str
+    info: ServerInfo | None = None
+    model: ModelInfo | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; ``remedy`` is None where all is well."""
+
+    level: Level
+    where: str
+    text: str
+    remedy: str | None = None
+
+
+async def ask(urls: Sequence[str], *, key: str | None = None, admin_key: str | None = None) -> list[Patient]:
+    """Ask every worker who it is."""
+    async with session_for_workers() as session:
+        clients = [WorkerClient(session, url, api_key=key, admin_key=admin_key) for url in urls]
+        return list(await asyncio.gather(*(_ask(url, client) for url, client in zip(urls, clients, strict=True))))
+
+
+async def _ask(url: str, client: WorkerClient) -> Patient:
+    try:
+        return Patient(url, await client.info(fresh=True), await client.model())
+    except ProrsaError as error:
+        return Patient(url, error=str(error))
+
+
+def examine(patients: Sequence[Patient]) -> list[Finding]:
+    """All findings: worker by worker, then what concerns the pool."""
+    findings = [finding for patient in patients for finding in _examine_one(patient)]
+    met = [patient for patient in patients if patient.info is not None]
+    return [*findings, *_differences(met), *_bootstrap_ports(met), *_roles(met), *_weights(met)]
+
+
+def _examine_one(patient: Patient) -> Iterator[Finding]:
+    info = patient.info
+    if info is None:
+        yield Finding("problem", patient.url, patient.error or "does not answer", "start it, or mend its URL or key")
+        return
+    if info.version != CHECKED_VERSION:
+        text = f"SGLang {info.version}: Prorsa was checked with {CHECKED_VERSION}"
+        yield Finding(
+            "warning", patient.url, text, f"run SGLang {CHECKED_VERSION}, or try a flip on idle workers first"
+        )
+    reason = info.why_not_flippable()
+    if reason is None:
+        role = next(iter(info.live_roles), info.launch_role)
+        yield Finding("ok", patient.url, f"flippable, serves {role}, {info.kv_capacity:,} KV tokens")
+    else:
+        yield Finding("problem", patient.url, f"cannot flip: {reason}", "launch it as `prorsa worker --print` shows")
+    if len(info.live_roles) > 1:
+        text = f"its schedulers are in different roles: {', '.join(sorted(info.live_roles))}"
+        yield Finding("problem", patient.url, text, "restart it: a switch has failed half-way")
+    if info.disable_radix_cache:
+        yield Finding("problem", patient.url, "no radix cache: every turn prefills its whole context",
+                      "launch it without --disable-radix-cache")  # fmt: skip
+    elif not info.disaggregation_decode_enable_radix_cache and info.launch_role != "mixed":
+        yield Finding("warning", patient.url, "no radix cache while it decodes: flips to prefill start cold",
+                      "launch it with --disaggregation-decode-enable-radix-cache")  # fmt: skip
+
+
+def _differences(met: Sequence[Patient]) -> Iterator[Finding]:
+    for name in _ALIKE:
+        values = {patient.url: getattr(patient.info, name) for patient in met}
+        common, count = Counter(values.values()).most_common(1)[0] if values else (None, 0)
+        if count < len(values):
+            odd = ", ".join(f"{url} has {value}" for url, value in values.items() if value != common)
+            flag = "--" + name.replace("_", "-")
+            yield Finding(
+                "problem", "pool", f"{name} is {common} on most, but {odd}", f"launch all with the same {flag}"
+            )
+
+
+def _bootstrap_ports(met: Sequence[Patient]) -> Iterator[Finding]:
+    places = Counter(
+        (urlsplit(patient.url).hostname, patient.info.disaggregation_bootstrap_port)
+        for patient in met
+        if patient.info is not None and patient.info.launch_role != "mixed"
+    )
+    for (host, port), count in places.items():
+        if count > 1:
+            yield Finding("problem", "pool", f"{count} workers of {host} share bootstrap port {port}",
+                          "give each its own --disaggregation-bootstrap-port")  # fmt: skip
+
+
+def _roles(met: Sequence[Patient]) -> Iterator[Finding]:
+    roles = [next(iter(patient.info.live_roles), patient.info.launch_role) for patient in met if patient.info]
+    split = Counter(roles)
+    if met and split["mixed"] < len(roles) and not (split["prefill"] and split["decode"]):
+        yield Finding("problem", "pool", "there is not one worker of each role: no request can be served",
+                      "launch or flip one of the other role")  # fmt: skip
+
+
+def _weights(met: Sequence[Patient]) -> Iterator[Finding]:
+    versions = {patient.url: patient.model.weight_version for patient in met if patient.model}
+    if len(set(versions.values())) > 1:
+        named = ", ".join(f"{url}: {version}" for url, version in versions.items())
+        yield Finding("problem", "pool", f"weight versions differ ({named}): these workers are not paired",
+                      "finish the weight update on all")  # fmt: skip
