@@ -210,13 +210,16 @@ class Fleet:
 
     def _entry(self, member: Member, info: ServerInfo, model: ModelInfo, before: Entry | None) -> Entry:
         same = before is not None and before.boot == info.boot
-        moved = before is not None and before.role != model.role
+        # While a worker flips, its role and epoch are for the flip to say; a new process ends any flip.
+        flipping = before is not None and same and before.state in ("fenced", "draining", "warming")
+        role = before.role if before is not None and flipping else model.role
+        moved = before is not None and before.role != role
         state = before.state if before is not None and same and before.state not in ("dead", "unmet") else "serving"
         why_not = info.why_not_flippable()
         return Entry(
             worker_id=member.worker_id,
             url=member.client.url,
-            role=model.role,
+            role=role,
             bootstrap_host=member.spec.bootstrap_host or urlsplit(member.client.url).hostname or "",
             bootstrap_port=info.disaggregation_bootstrap_port,
             epoch=0 if before is None else before.epoch + moved,
@@ -327,15 +330,10 @@ class Fleet:
 
 
 def _went_back(before: Loads | None, after: Loads) -> bool:
-    """Whether a counter has gone back, as only a new process's does."""
-    if before is None:
-        return False
-    old, new = before.as_event("w"), after.as_event("w")
-    pairs = (
-        (old.prefill_tokens_total, new.prefill_tokens_total),
-        (old.output_tokens_total, new.output_tokens_total),
-    )
-    return any(was is not None and now is not None and now < was for was, now in pairs)
+    """Whether the count of prefilled tokens has gone back, as only a new process's does; the others end with a role."""
+    was = None if before is None else before.as_event("w").prefill_tokens_total
+    now = after.as_event("w").prefill_tokens_total
+    return was is not None and now is not None and now < was
 
 
 def _names(prefill: Entry, decode: Entry) -> str:

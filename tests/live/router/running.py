@@ -21,6 +21,7 @@ from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.live import LiveBackend
 from prorsa.cluster.router.client import RouterClient
 from prorsa.cluster.router.config import RouterConfig, WorkerSpec
+from prorsa.cluster.sglang.bootstrap import SPELLINGS, spell_host
 from prorsa.events import EffectResult, Role
 from testbed.pool import Pool, Worker, free_ports
 
@@ -32,6 +33,11 @@ MARGIN = 1e-4
 def prompt(seed: int, tokens: int) -> list[int]:
     source = random.Random(seed)
     return [source.choice(VOCAB) for _ in range(tokens)]
+
+
+def fresh_name() -> str:
+    """A bootstrap host that no decode worker remembers from before a flip."""
+    return spell_host("127.0.0.1", random.randrange(SPELLINGS))
 
 
 def greedy(ids: list[int], tokens: int, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from prorsa.cluster.live import LiveBackend
 from prorsa.cluster.router.client import RouterClient
 from testbed import client as direct
 from testbed.pool import Pool
-from tests.live.router.running import Client, Flipper, RunningRouter, greedy, idle_within, prompt, slow
+from tests.live.router.running import Client, Flipper, RunningRouter, fresh_name, greedy, idle_within, prompt, slow
 
 
 async def test_a_decode_worker_that_dies_costs_time_and_no_answer(client: Client, pool: Pool) -> None:
@@ -67,7 +67,7 @@ async def test_aborting_one_leg_leaves_the_other_and_the_router_aborts_both(clie
     body = {
         **greedy(prompt(4, 40), 50),
         "rid": "lonely",
-        "bootstrap_host": "127.0.0.1",
+        "bootstrap_host": fresh_name(),
         "bootstrap_room": direct.room(),
     }
     body["bootstrap_port"] = pool["A"].bootstrap_port
@@ -95,8 +95,8 @@ async def test_a_returned_prefill_is_reached_at_once_under_its_new_spelling(
     client: Client, pool: Pool, flipper: Flipper
 ) -> None:
     await client.generate(greedy(prompt(6, 40), 2))
-    await asyncio.to_thread(_quiet, pool, "A", "B", prompt(7, 40))
-    await asyncio.to_thread(_quiet, pool, "A", "C", prompt(7, 40))
+    host = fresh_name()
+    await asyncio.to_thread(_quiet, pool, "A", "B", prompt(7, 40), host=host)
     await flipper.flip("A")
     await flipper.flip("A")
     assert (await client.row("A"))["life"] == 2
@@ -108,7 +108,7 @@ async def test_a_returned_prefill_is_reached_at_once_under_its_new_spelling(
     assert all(len(answer["output_ids"]) == 8 for answer in answers)
     # Without the new spelling the same pair hangs, until SGLang's own time-out.
     with pytest.raises((direct.HttpError, OSError)):
-        await asyncio.to_thread(direct.generate, pool["A"], pool["B"], prompt(8, 40), 4, timeout_s=12.0)
+        await asyncio.to_thread(_quiet, pool, "A", "B", prompt(8, 40), host=host)
 
 
 async def test_a_paused_worker_is_not_flipped(client: Client, pool: Pool, flipper: Flipper) -> None:
@@ -226,9 +226,9 @@ def _load(table: dict[str, Any], worker_id: str) -> dict[str, int]:
     return next(row["load"] for row in table["workers"] if row["worker_id"] == worker_id)
 
 
-def _quiet(pool: Pool, prefill: str, decode: str, ids: list[int], tokens: int = 2) -> None:
+def _quiet(pool: Pool, prefill: str, decode: str, ids: list[int], tokens: int = 2, host: str | None = None) -> None:
     """A request past the router."""
-    direct.generate(pool[prefill], pool[decode], ids, tokens)
+    direct.generate(pool[prefill], pool[decode], ids, tokens, bootstrap_host=host or fresh_name())
 
 
 def _post(pool: Pool, name: str, body: dict[str, Any]) -> None:

@@ -4,12 +4,15 @@ import asyncio
 import random
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 
+from prorsa.cluster.router.fleet import BOOT_EVERY
 from testbed.pool import Pool
-from tests.live.router.running import MARGIN, Client, Flipper, greedy, prompt, slow
+from tests.live.router.running import MARGIN, Client, Flipper, RunningRouter, greedy, prompt, slow
 
 FLIPS = 20
 TRAJECTORIES = 8
@@ -123,3 +126,17 @@ async def test_a_flip_is_asked_for_twice_and_done_once(client: Client, flipper: 
         assert result.ok, result
     assert pool["A"].live_role() == "decode"
     assert (await client.row("A"))["life"] == 1
+
+
+async def test_looking_at_a_worker_does_not_disturb_its_flip(
+    start_router: Callable[..., RunningRouter], http: aiohttp.ClientSession
+) -> None:
+    client = Client(http, start_router(poll_s=0.05).url)
+    flipper = Flipper(client, http)
+    await flipper.flip("A", until="switch")
+    await asyncio.sleep(0.05 * (BOOT_EVERY + 10))
+    for action in ("warm", "admit"):
+        result = await flipper.step(action, "A", "decode", 1)
+        assert result.ok, result
+    row = await client.row("A")
+    assert (row["role"], row["epoch"], row["life"]) == ("decode", 1, 1)

@@ -11,12 +11,12 @@ import pytest
 
 from testbed.client import generate
 from testbed.pool import Pool
-from tests.live.router.running import Client, RunningRouter, greedy, idle_within, prompt, slow
+from tests.live.router.running import Client, RunningRouter, fresh_name, greedy, idle_within, prompt, slow
 
 
 async def test_an_answer_equals_that_of_a_pair_asked_directly(client: Client, pool: Pool) -> None:
     ids = prompt(1, 60)
-    direct = await asyncio.to_thread(generate, pool["A"], pool["B"], ids, 12)
+    direct = await asyncio.to_thread(generate, pool["A"], pool["B"], ids, 12, bootstrap_host=fresh_name())
     answer = await client.generate(greedy(ids, 12, rid="mine"))
     assert answer["output_ids"] == direct.output_ids
     assert answer["meta_info"]["id"] == "mine"
