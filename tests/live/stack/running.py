@@ -15,6 +15,7 @@ from typing import Any, Self
 import aiohttp
 
 from prorsa.bus.journal import JournalReader
+from prorsa.bus.keys import make_keys
 from prorsa.bus.wire import Endpoints
 from prorsa.events import Stamped
 from prorsa.rollout import Tracker
@@ -28,6 +29,8 @@ __all__ = ["MARGIN", "Stack", "Trajectory", "holes", "roll_out"]
 _CONFIG = """
 [run]
 dir = "{run_dir}"
+
+{more}
 
 [control]
 policy = "{policy}"
@@ -44,23 +47,41 @@ port = {port}
 poll_s = 0.3
 handover_s = 8.0
 publish_loads = false
+{router_more}
 """
 _ENV = {"SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "6"}
 
 
 class Stack:
-    """Serves four workers; ``A`` and ``D`` begin as prefill."""
+    """Serves four workers; ``A`` and ``D`` begin as prefill. With ``keys``, the bus and the router ask who is there."""
 
-    def __init__(self, home: Path, policy: str = "static:2:2") -> None:
+    def __init__(self, home: Path, policy: str = "static:2:2", *, keys: bool = False) -> None:
         self.home = home
         self.run = RunDir(home / "run")
         self.port = free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
+        self.token: str | None = None
+        self.keys: Path | None = None
         self._policy = policy
+        if keys:
+            self.keys, self.token = home / "keys", "let-me-in"
+            make_keys(self.keys)
+            (home / "token").write_text(self.token + "\n")
 
     def __enter__(self) -> Self:
         config = self.home / "prorsa.toml"
-        config.write_text(_CONFIG.format(run_dir=self.run.path, policy=self._policy, port=self.port))
+        more, router_more = "", ""
+        if self.keys:
+            sockets = free_ports(3)
+            names = zip(("ingest", "fanout", "control"), sockets, strict=True)
+            more = "[hub]\n" + "\n".join(f'{name} = "tcp://127.0.0.1:{port}"' for name, port in names)
+            more += f'\nkeys = "{self.keys}"'
+            router_more = f'token_file = "{self.home / "token"}"'
+        config.write_text(
+            _CONFIG.format(
+                run_dir=self.run.path, policy=self._policy, port=self.port, more=more, router_more=router_more
+            )
+        )
         with (self.home / "serve.log").open("wb") as log:
             command = [sys.executable, "-m", "prorsa", "serve", "--config", str(config)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -70,7 +91,8 @@ class Stack:
         bed = self.home / "bed"
         bed.mkdir()
         try:
-            self.pool = Pool(roles, hub=self.endpoints.ingest, run_id=self.run.run_id, env=_ENV, home=bed)
+            env = {**_ENV, **({"PRORSA_KEYS": str(self.keys / "publisher.key")} if self.keys else {})}
+            self.pool = Pool(roles, hub=self.endpoints.ingest, run_id=self.run.run_id, env=env, home=bed)
         except BaseException:
             self._stop_serving()
             raise
@@ -93,7 +115,8 @@ class Stack:
         await self.until(lambda: len(self.status()["workers"]) == len(self.pool.workers))
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "prorsa", *arguments, "--connect", str(self.run.path)]
+        keys = ["--keys", str(self.keys / "operator.key")] if self.keys else []
+        command = [sys.executable, "-m", "prorsa", *arguments, "--connect", str(self.run.path), *keys]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def status(self) -> dict[str, Any]:
@@ -197,9 +220,12 @@ async def roll_out(
     async def one(lane: int) -> None:
         source = random.Random(lane)
         while going():
+            tracker.sampler(queued=100 - len(ended), in_flight=concurrency, limit=concurrency, mode="async")
             seed = source.choice(list(known))
             async with tracker.trajectory(workload="test", prompt_tokens=60) as tracked:
                 trajectory = Trajectory(tracked.session_key, tools_of(seed))
+                async with tracked.sandbox(image="python", expected_s=0.1):
+                    await asyncio.sleep(0.1)
                 context: list[int] = []
                 for index, said in enumerate(trajectory.tools):
                     if index:
@@ -220,7 +246,7 @@ async def roll_out(
 
 async def client_of(stack: Stack, http: aiohttp.ClientSession) -> Client:
     """A client of the router, once that listens, with all workers registered."""
-    client = Client(http, stack.url)
+    client = Client(http, stack.url, stack.token)
 
     def listens() -> bool:
         import socket

@@ -1,12 +1,15 @@
 """A rollout through the whole of Prorsa while its controller flips the workers."""
 
 import asyncio
+import json
 import statistics
+import subprocess
+import sys
 import time
 
 import aiohttp
 
-from prorsa.events import Flip
+from prorsa.events import Flip, Forecast, Stamped, type_name
 from prorsa.rollout import Tracker
 from tests.live.stack.running import Stack, client_of, holes, references, roll_out
 
@@ -59,4 +62,80 @@ async def test_the_controller_flips_under_load_and_nothing_is_lost(stack: Stack,
         f"longest {max(times):.2f} s; {len(ended)} trajectories"
     )
     assert statistics.median(times) < 5.0
-    assert holes(stack.events()) == {}
+    events = stack.events()
+    assert holes(events) == {}
+    _legal_order(events)
+    _sources_and_scores(events)
+    _flip_times(events)
+    replayed = await asyncio.to_thread(_replay, stack)
+    assert replayed["equal"] == replayed["decisions"] > 0
+
+
+LEGAL = {
+    None: {"trajectory.dispatched"},
+    "trajectory.dispatched": {"sandbox.start"},
+    "sandbox.start": {"sandbox.ready"},
+    "sandbox.ready": {"trajectory.ready"},
+    "trajectory.ready": {"llm.submit"},
+    "llm.submit": {"llm.end", "llm.retry"},
+    "llm.retry": {"llm.submit"},
+    "llm.end": {"tool.start", "reward.start"},
+    "tool.start": {"tool.end"},
+    "tool.end": {"trajectory.ready"},
+    "reward.start": {"reward.end"},
+    "reward.end": {"trajectory.end"},
+    "trajectory.end": set(),
+}
+
+
+def _legal_order(events: list[Stamped]) -> None:
+    """What rollout code and router say of a trajectory is in order.
+
+    They are two processes, whose events may overtake each other on the way to the hub by milliseconds. Both stamp them
+    with the wall clock of this machine, by which they are compared here; each one's own are in order without it.
+    """
+    said: dict[str, list[str]] = {}
+    for stamped in sorted(events, key=lambda stamped: stamped.ts_ns):
+        if stamped.event.trajectory_id is not None and (name := type_name(stamped.event)) in LEGAL:
+            said.setdefault(stamped.event.trajectory_id, []).append(name)
+    # The reference runs are not tracked: the router alone speaks of them.
+    tracked = {trajectory: names for trajectory, names in said.items() if "trajectory.dispatched" in names}
+    assert len(tracked) > 6
+    for trajectory, names in tracked.items():
+        for before, after in zip([None, *names], names, strict=False):
+            assert after in LEGAL[before], (trajectory, names)
+        assert names[-1] == "trajectory.end"
+
+
+def _sources_and_scores(events: list[Stamped]) -> None:
+    forecasts = [stamped.event for stamped in events if isinstance(stamped.event, Forecast)]
+    means: dict[str, float] = {}
+    for forecast in forecasts:
+        for row in forecast.rows:
+            if row.target == "prefill" and row.horizon_s == 15.0:
+                means[row.source] = max(means.get(row.source, 0.0), row.mean)
+    assert all(means[source] > 0 for source in ("sampler", "sandbox", "ready", "tool"))
+    settled = [row for forecast in forecasts for row in forecast.settled]
+    assert {row.target for row in settled} >= {"prefill", "decode_admission"}
+
+
+def _flip_times(events: list[Stamped]) -> None:
+    """Time in each state of a flip, from the journal."""
+    entered: dict[str, tuple[str, int]] = {}
+    spent: dict[str, list[float]] = {}
+    for stamped in events:
+        if isinstance(stamped.event, Flip):
+            flip = stamped.event
+            if flip.flip_id in entered:
+                state, since_ns = entered[flip.flip_id]
+                spent.setdefault(state, []).append((stamped.t_ns - since_ns) / 1e9)
+            entered[flip.flip_id] = (flip.state, stamped.t_ns)
+    assert set(spent) == {"fenced", "draining", "settling", "switching", "warming"}
+    print("  ".join(f"{state} {statistics.median(times):.3f} s" for state, times in spent.items()))
+
+
+def _replay(stack: Stack) -> dict[str, int]:
+    command = [sys.executable, "-m", "prorsa", "replay", str(stack.run.journal), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    outcome: dict[str, int] = json.loads(done.stdout)
+    return outcome
