@@ -140,11 +140,12 @@ def worker(
     run_id: str | None = None,
     worker_id: str | None = None,
     retain_cache: bool | None = None,
+    python: str | None = None,
     print_only: Annotated[bool, Parameter(name="--print", negative="")] = False,
 ) -> int:
     """Launch an SGLang worker that can switch between prefill and decode, with the plugin.
 
-    Run it in the environment that SGLang is installed in. Workers that will flip must be launched alike.
+    Workers that will flip must be launched alike. Prorsa's base install must be in their environment for the plugin.
 
     Parameters
     ----------
@@ -164,6 +165,8 @@ def worker(
         The worker's name, stable over restarts (default: host:port).
     retain_cache
         Whether a flip keeps the prefix cache; by default where the version was checked.
+    python
+        Interpreter of the environment that SGLang is installed in; by default the one that runs this command.
     print_only
         Print the command instead of running it.
     """
@@ -188,6 +191,7 @@ def worker(
             run_id=run_id,
             worker_id=worker_id,
             retain_cache=retain_cache,
+            python=python,
             extra=extra,
         ),
         print_only=print_only,

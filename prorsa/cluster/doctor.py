@@ -4,6 +4,7 @@ What is found is pure (:func:`examine`); asking the workers is a few calls aroun
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from prorsa.errors import ProrsaError
 
 Level = Literal["ok", "warning", "problem"]
 
+CLOCK_TOLERANCE_S: Final = 2.5
+"""Difference of wall clocks that the resolution of a `Date` header may account for, and a bit."""
 _ALIKE: Final = (
     "page_size",
     "max_running_requests",
@@ -32,11 +35,18 @@ _ALIKE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """One worker as it answered, or why it did not."""
+    """One worker as it answered, or why it did not.
+
+    Attributes:
+        clock_ahead_s: how far its wall clock is ahead of ours; known to about a second.
+        has_admin_key: whether we have an admin key to show it.
+    """
 
     url: str
     info: ServerInfo | None = None
     model: ModelInfo | None = None
+    clock_ahead_s: float | None = None
+    has_admin_key: bool = False
     error: str | None = None
 
 
@@ -54,12 +64,22 @@ async def ask(urls: Sequence[str], *, key: str | None = None, admin_key: str | N
     """Ask every worker who it is."""
     async with session_for_workers() as session:
         clients = [WorkerClient(session, url, api_key=key, admin_key=admin_key) for url in urls]
-        return list(await asyncio.gather(*(_ask(url, client) for url, client in zip(urls, clients, strict=True))))
+        return list(
+            await asyncio.gather(
+                *(
+                    _ask(url, client, has_admin_key=admin_key is not None)
+                    for url, client in zip(urls, clients, strict=True)
+                )
+            )
+        )
 
 
-async def _ask(url: str, client: WorkerClient) -> Patient:
+async def _ask(url: str, client: WorkerClient, *, has_admin_key: bool) -> Patient:
     try:
-        return Patient(url, await client.info(fresh=True), await client.model())
+        info, model = await client.info(fresh=True), await client.model()
+        clock_s = await client.clock_s()
+        ahead_s = None if clock_s is None else clock_s - time.time()
+        return Patient(url, info, model, clock_ahead_s=ahead_s, has_admin_key=has_admin_key)
     except ProrsaError as error:
         return Patient(url, error=str(error))
 
@@ -87,6 +107,12 @@ def _examine_one(patient: Patient) -> Iterator[Finding]:
         yield Finding("ok", patient.url, f"flippable, serves {role}, {info.kv_capacity:,} KV tokens")
     else:
         yield Finding("problem", patient.url, f"cannot flip: {reason}", "launch it as `prorsa worker --print` shows")
+    if info.admin_api_key is not None and not patient.has_admin_key:
+        text = "asks for an admin key: role switches would be refused"
+        yield Finding("problem", patient.url, text, "name the file that holds it (admin_key_file)")
+    if patient.clock_ahead_s is not None and abs(patient.clock_ahead_s) > CLOCK_TOLERANCE_S:
+        text = f"its clock is off by {patient.clock_ahead_s:+.0f} s: times in logs and journals will not match"
+        yield Finding("warning", patient.url, text, "synchronise the clocks (NTP)")
     if len(info.live_roles) > 1:
         text = f"its schedulers are in different roles: {', '.join(sorted(info.live_roles))}"
         yield Finding("problem", patient.url, text, "restart it: a switch has failed half-way")

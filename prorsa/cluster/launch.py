@@ -42,6 +42,7 @@ class WorkerOptions:
         worker_id: the worker's name, stable over restarts; None is ``host:port``.
         retain_cache: whether a flip keeps the prefix cache; None leaves it to the plugin.
         dtype: None leaves it to the model.
+        python: interpreter of the workers' environment; None is the one that runs this.
         extra: further SGLang arguments, passed on as they are after those made here.
     """
 
@@ -62,6 +63,7 @@ class WorkerOptions:
     run_id: str | None = None
     worker_id: str | None = None
     retain_cache: bool | None = None
+    python: str | None = None
     extra: tuple[str, ...] = ()
 
 
@@ -72,7 +74,7 @@ def launch_command(options: WorkerOptions) -> list[str]:
         ConfigError: if the worker could not switch roles; says which option is in the way and what to do.
     """
     check(options)
-    return [sys.executable, "-m", "sglang.launch_server", *server_arguments(options)]
+    return [options.python or sys.executable, "-m", "sglang.launch_server", *server_arguments(options)]
 
 
 def server_arguments(options: WorkerOptions) -> list[str]:
@@ -129,10 +131,10 @@ def run_worker(options: WorkerOptions, *, print_only: bool = False) -> None:
     if print_only:
         sys.stdout.write(shell_line(options) + "\n")
         return
-    if find_spec("sglang") is None:
+    if options.python is None and find_spec("sglang") is None:
         raise ConfigError(
-            f"SGLang is not installed for {sys.executable}: run `prorsa worker` with the Python of the workers' "
-            "environment, or use --print and run the line there"
+            f"SGLang is not installed for {sys.executable}: name the Python of the workers' environment (--python), "
+            "or use --print and run the line there"
         )
     os.execvpe(command[0], command, {**os.environ, **launch_environment(options)})  # noqa: S606 - no shell is meant
 

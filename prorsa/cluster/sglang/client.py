@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -79,6 +80,17 @@ class WorkerClient:
                 self._info = decode_reply(await self._ask("GET", "/server_info"), ServerInfo, self._at("/server_info"))
                 self._info_at = time.monotonic()
             return self._info
+
+    async def clock_s(self) -> float | None:
+        """The worker's wall clock, in seconds since the epoch and whole ones only; None if it does not tell."""
+        try:
+            async with self.session.get(
+                self.url + "/ready", timeout=aiohttp.ClientTimeout(total=self._timeout_s)
+            ) as reply:
+                date = reply.headers.get("Date")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise WorkerError(f"{self._at('/ready')} does not answer: {_word(error)}") from error
+        return None if date is None else parsedate_to_datetime(date).timestamp()
 
     async def model(self) -> ModelInfo:
         """The live role and the weight version."""
