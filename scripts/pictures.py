@@ -2,6 +2,7 @@
 
     python scripts/pictures.py                       records the scenario `quick` and draws it
     python scripts/pictures.py --journal DIR --at 600   draws another recording, 600 s into its run
+    python scripts/pictures.py --live DIR --at 60       draws console-live from a recording of live workers
 
 Each size is drawn as SVG by Textual. Where a Chromium is installed, the one of the README becomes a PNG too, since an
 SVG of text depends on the fonts of whoever looks at it; ``--png`` makes them of all.
@@ -27,23 +28,27 @@ from prorsa.console.status import FeedStatus
 
 SIZES = ((80, 24), (120, 40), (180, 50))
 README = "console-120x40"
+LIVE = "console-live"
+DEMO_SPEED = 20.0
 SCENARIO = "quick"
 AT_S = 545.0
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
 class Still:
-    """A feed that stands at one moment of a recording and says what it would say in a live run at speed 20."""
+    """A feed that stands at one moment of a recording and says what it would have said live, at that speed."""
 
     player = None
 
-    def __init__(self, journal: Path, at_s: float) -> None:
+    def __init__(self, journal: Path, at_s: float, speed: float) -> None:
         self.journal = journal
+        self.speed = speed
         self.at_ns = nanoseconds(at_s)
 
     def status(self) -> FeedStatus:
         """A live feed."""
-        return FeedStatus("live", "live", str(self.journal), now_ns=self.at_ns, speed=20.0, age_s=0.1, view_age_s=0.2)
+        where = str(self.journal)
+        return FeedStatus("live", "live", where, now_ns=self.at_ns, speed=self.speed, age_s=0.1, view_age_s=0.2)
 
     async def run(self, sink: Sink) -> None:
         """Fold the half hour before the moment."""
@@ -69,9 +74,9 @@ def record(folder: Path) -> Path:
     return journal
 
 
-async def draw(journal: Path, at_s: float, size: tuple[int, int], keys: tuple[str, ...] = ()) -> str:
+async def draw(still: Still, size: tuple[int, int], keys: tuple[str, ...] = ()) -> str:
     """The console at that moment as SVG, after some keys."""
-    app = ProrsaConsole(Still(journal, at_s), NoCommander(), look=Look(), tick_s=3600.0)
+    app = ProrsaConsole(still, NoCommander(), look=Look(), tick_s=3600.0)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         app.tick()
@@ -95,6 +100,7 @@ def main() -> None:
     """Draw all pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--journal", type=Path, help="a recording; simulated if left out")
+    parser.add_argument("--live", type=Path, help="a recording of live workers, for console-live alone")
     parser.add_argument("--at", type=float, default=AT_S, metavar="S", help="run time to draw")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
     parser.add_argument("--png", action="store_true", help="make PNGs of all pictures")
@@ -102,13 +108,16 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as folder:
-        journal = options.journal or record(Path(folder))
-        pictures = {f"console-{width}x{height}": ((width, height), ()) for width, height in SIZES}
-        pictures["console-pin"] = ((120, 40), ("P",))
+        if options.live:
+            still, pictures = Still(options.live, options.at, 1.0), {LIVE: ((120, 40), ())}
+        else:
+            still = Still(options.journal or record(Path(folder)), options.at, DEMO_SPEED)
+            pictures = {f"console-{width}x{height}": ((width, height), ()) for width, height in SIZES}
+            pictures["console-pin"] = ((120, 40), ("P",))
         for name, (size, keys) in pictures.items():
             svg = options.out / f"{name}.svg"
-            svg.write_text(asyncio.run(draw(journal, options.at, size, keys)))
-            if chromium and (options.png or name == README):
+            svg.write_text(asyncio.run(draw(still, size, keys)))
+            if chromium and (options.png or name in (README, LIVE)):
                 to_png(svg, chromium)
             print(svg, file=sys.stderr)
 

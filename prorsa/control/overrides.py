@@ -204,11 +204,7 @@ class Overrides:
                 return "effective"
             return "draining" if worker.switching and worker.to_role == entry.value else "accepted"
         if entry.kind == "split":
-            now = registry.split()
-            if not now.switching and f"{now.prefill}:{now.decode}" == entry.value:
-                return "effective"
-            # Once it was true, a worker that dies or flips by a pin does not take it back to "accepted".
-            return "draining" if now.switching else ("effective" if entry.state == "effective" else "accepted")
+            return _split_state(entry, registry.split())
         return "effective"
 
     def _make(self, kind: Literal["pin", "split", "freeze"], command: Command, t_ns: int) -> Entry:
@@ -236,6 +232,16 @@ class Overrides:
             return
         named = ", ".join(f"{worker_id}→{role}" for worker_id, role in sorted(pins.items()))
         raise RefusedError(f"pins {named} together leave no worker for one of the roles; release one first")
+
+
+def _split_state(entry: Entry, now: Split) -> OverrideState:
+    """A split is reached by several flips, one after the other: between two of them it is still on its way."""
+    if not now.switching and f"{now.prefill}:{now.decode}" == entry.value:
+        return "effective"
+    # Once it was true, a worker that dies or flips by a pin does not take it back.
+    if entry.state == "accepted":
+        return "draining" if now.switching else "accepted"
+    return entry.state
 
 
 def _bounds(registry: Registry, pins: dict[str, Role | None]) -> Bounds | None:
