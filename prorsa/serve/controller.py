@@ -8,12 +8,13 @@ result. Nothing is done without the controller lease, and no effect before the e
 import asyncio
 import contextlib
 import math
+import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
-from prorsa.bus.commands import LeaseKeeper
+from prorsa.bus.commands import RENEW_S, LeaseKeeper
 from prorsa.bus.keys import Keys
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
@@ -33,6 +34,9 @@ VIEW_EVERY_S: Final = 0.5
 JOURNALLED_WITHIN_S: Final = 10.0
 """How long to wait for the journal before effects; without it they are dropped and the executor asks again."""
 CLOSE_WITHIN_S: Final = 2.0
+HOLDER: Final = "controller"
+"""The name under which a controller asks for the lease at its start: a restarted one need not wait for its own."""
+PREDECESSOR_ENDS_S: Final = RENEW_S + 0.25
 
 Connect = Callable[[LeaseKeeper], Awaitable[Backend]]
 """Makes a backend that fences its effects with the lease's epoch."""
@@ -49,12 +53,21 @@ class ControllerService:
         run_id: the run, which the hub checks.
         connect: makes the backend that performs effects, once the lease is there.
         keys: an operator's, for a hub that asks for keys.
+        holder: in whose name the lease is asked for; the same name takes it over at once.
     """
 
     def __init__(
-        self, endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect, keys: Keys | None = None
+        self,
+        endpoints: Endpoints,
+        config: ControlConfig,
+        run_id: str,
+        connect: Connect,
+        keys: Keys | None = None,
+        *,
+        holder: str = HOLDER,
     ) -> None:
         self._keys = keys
+        self._holder = holder
         self._endpoints = endpoints
         self._config = config
         self._connect = connect
@@ -67,22 +80,27 @@ class ControllerService:
         self._effects: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Run until cancelled.
+        """Run until cancelled, or until the lease is lost: then the state here is no longer the run's.
 
         Raises:
             UnavailableError: if no hub answers at the start.
         """
         try:
             async with (
-                LeaseKeeper(self._endpoints, "controller", self._keys) as lease,
+                LeaseKeeper(self._endpoints, self._holder, self._keys) as lease,
                 Subscriber(self._endpoints, after_seq=0, keys=self._keys) as subscriber,
                 asyncio.TaskGroup() as tasks,
             ):
-                log.info("lease", epoch=await lease.acquire())
+                epoch = await lease.acquire()
+                log.info("lease", epoch=epoch)
+                if epoch > 1:
+                    # A predecessor that still lives may publish until its next renewal is refused.
+                    await asyncio.sleep(PREDECESSOR_ENDS_S)
                 self._backend = await self._connect(lease)
                 await self._recover(subscriber)
-                tasks.create_task(self._views(subscriber))
+                views = tasks.create_task(self._views(subscriber))
                 await self._live(subscriber, lease)
+                views.cancel()
         finally:
             if self._backend is not None:
                 await self._backend.close()
@@ -111,24 +129,21 @@ class ControllerService:
         return history
 
     async def _live(self, subscriber: Subscriber, lease: LeaseKeeper) -> None:
-        while True:
+        while lease.held:
             now_ns = subscriber.clock.now_ns()
             if now_ns >= self._next_tick_ns:
                 self._next_tick_ns = self._after(now_ns)
-                await self._tick(now_ns, subscriber, lease)
+                self._tick(now_ns, subscriber)
+                await asyncio.sleep(0)
                 continue
             wait_s = (self._next_tick_ns - now_ns) / NS_PER_S / subscriber.clock.speed
             with contextlib.suppress(TimeoutError):
                 self._observe(await asyncio.wait_for(anext(subscriber), wait_s))
             self._observe_all(subscriber)
 
-    async def _tick(self, now_ns: int, subscriber: Subscriber, lease: LeaseKeeper) -> None:
+    def _tick(self, now_ns: int, subscriber: Subscriber) -> None:
         self._observe_all(subscriber)
-        if not lease.held:
-            # Another controller had it, or the hub was away: from here on it is ours again, or this waits.
-            log.warning("lease lost")
-            log.info("lease", epoch=await lease.acquire())
-        elif subscriber.link.state == "live":
+        if subscriber.link.state == "live":
             self._carry_out(self._controller.tick(now_ns, self._upto))
 
     def _observe_all(self, subscriber: Subscriber) -> None:
@@ -199,10 +214,17 @@ def _key(event: AnyEvent) -> tuple[str, ...] | None:
 async def run_controller(
     endpoints: Endpoints, config: ControlConfig, run_id: str, connect: Connect, keys: Keys | None = None
 ) -> None:
-    """Run the controller until cancelled, starting over when the hub cannot be reached at first."""
+    """Run the controller until cancelled.
+
+    It starts over, with state from the journal, where the hub was away for longer than the lease lasts. Where another
+    controller has taken the lease over, it stands by until that one is gone.
+    """
+    holder = HOLDER
     while True:
         try:
-            await ControllerService(endpoints, config, run_id, connect, keys).run()
+            await ControllerService(endpoints, config, run_id, connect, keys, holder=holder).run()
+            log.warning("lease lost: standing by")
+            holder = f"{HOLDER}-{os.getpid()}"
         except UnavailableError as error:
             log.warning("waiting for the hub", error=str(error))
             await asyncio.sleep(1.0)

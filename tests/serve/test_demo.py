@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,37 @@ def test_nothing_acknowledged_and_no_override_is_lost_when_hub_controller_and_cl
     assert decisions == list(range(1, len(decisions) + 1))
     flips = [(stamped.event.flip_id, stamped.event.state) for stamped in events if isinstance(stamped.event, Flip)]
     assert len(set(flips)) == len(flips)
+
+
+def test_a_second_controller_takes_over_and_the_first_stands_by(tmp_path: Path) -> None:
+    with RunningDemo(tmp_path, "--policy", "static:2:2", speed=5.0) as demo:
+        demo.wait_for("decision")
+        second = subprocess.Popen(
+            [sys.executable, "-m", "prorsa.serve", "controller", str(demo.run_dir.path)], stdin=subprocess.PIPE
+        )
+        try:
+            demo.wait(lambda: len(_decided_by(demo)) == 2)
+            old, new = _decided_by(demo)
+            count = _decided_by(demo)[old]
+            time.sleep(3)
+            assert _decided_by(demo)[old] == count, "the first one has fallen silent"
+        finally:
+            second.kill()
+            second.communicate()
+        demo.wait(lambda: len(_decided_by(demo)) == 3, 40.0)
+        decisions = [stamped.event.decision_id for stamped in demo.events("decision")]  # type: ignore[union-attr]
+        assert decisions == list(range(1, len(decisions) + 1))
+        epochs = [stamped.event.epoch for stamped in demo.events("lease")]  # type: ignore[union-attr]
+        assert epochs == sorted(epochs)
+        assert new != old
+
+
+def _decided_by(demo: RunningDemo) -> dict[str, int]:
+    """Decisions by each controller, in the order in which they first decided."""
+    counts: dict[str, int] = {}
+    for stamped in demo.events("decision"):
+        counts[stamped.source] = counts.get(stamped.source, 0) + 1
+    return counts
 
 
 def _roles_agree(events: list[Stamped], last_view: View) -> None:
