@@ -3,11 +3,9 @@
 import time
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from prorsa.clock import nanoseconds
 from prorsa.cluster.effects import Effect
-from prorsa.cluster.sim.config import FlipTimes, SimConfig
+from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.controller import Controller, Step
@@ -134,6 +132,6 @@ def _sim_config(plan: RunPlan) -> SimConfig:
         weight_update_s=scenario.weight_update_s,
         cache_flush=scenario.cache_flush,
         cache=scenario.cache,
-        flip=FlipTimes(**msgspec.structs.asdict(scenario.flip)),
+        flip=scenario.flip,
         seed=plan.seed,
     )

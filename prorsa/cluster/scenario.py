@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from prorsa.cluster.profile import Profile, load_profile
+from prorsa.cluster.sim.config import FlipTimes
 from prorsa.cluster.workloads.fitted import workload_names
 from prorsa.cluster.workloads.generators import Groups, generate
 from prorsa.cluster.workloads.sessions import load_sessions
@@ -21,21 +22,6 @@ from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import ConfigError
 
 CacheMode = Literal["cold", "retained", "l3"]
-
-
-class FlipTimes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long the parts of a role flip take, in seconds, beside the drain that the simulator works out.
-
-    No flip time of SGLang on a GPU is published. The defaults take the slower of what there is: SGLang 0.5.23 on CPU
-    (to decode 0.40 at the median; to prefill 0.03, at most 0.52) and a vLLM prototype on H100 (to decode 0.013-0.036,
-    to prefill 0.23-0.76). ``warm_s`` is the first request after a flip, ``cancel_s`` an abort until its answer, both
-    SGLang on CPU (0.095-0.207; at most 0.030).
-    """
-
-    to_prefill_s: float = 0.5
-    to_decode_s: float = 0.4
-    warm_s: float = 0.2
-    cancel_s: float = 0.03
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

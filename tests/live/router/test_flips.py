@@ -3,51 +3,18 @@
 import asyncio
 import random
 import statistics
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
 
 from prorsa.cluster.router.fleet import BOOT_EVERY
 from testbed.pool import Pool
-from tests.live.router.running import MARGIN, Client, Flipper, RunningRouter, greedy, prompt, slow
+from tests.live.router.running import MARGIN, Client, Flipper, RunningRouter, Trajectory, slow, tools_of
 
 FLIPS = 20
 TRAJECTORIES = 8
-TURNS = 4
 LONGEST_REQUEST_S = 30.0
-
-
-@dataclass
-class Trajectory:
-    """Turns of a trajectory: the prompt is the context so far and what a tool said."""
-
-    key: str
-    tools: list[list[int]]
-    outputs: list[list[int]] = field(default_factory=list)
-    slowest_s: float = 0.0
-
-    async def run(self, client: Client, tokens: int, *, logprobs: bool = False) -> float:
-        """Run all turns; returns the smallest margin between the two best tokens, if it was asked for."""
-        context: list[int] = []
-        margin = float("inf")
-        for tool in self.tools:
-            context = [*context, *tool]
-            began = time.monotonic()
-            more = {"return_logprob": True, "top_logprobs_num": 2} if logprobs else {}
-            answer = await client.generate(greedy(context, tokens, **more), session=self.key)
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-            self.outputs.append(answer["output_ids"])
-            context += answer["output_ids"]
-            for first, second in answer["meta_info"].get("output_top_logprobs", ()):
-                margin = min(margin, first[0] - second[0])
-        return margin
-
-
-def tools(seed: int) -> list[list[int]]:
-    return [prompt(100 * seed + turn, 60 if turn == 0 else 20) for turn in range(TURNS)]
 
 
 @pytest.mark.slow
@@ -55,7 +22,7 @@ async def test_flips_under_load_lose_nothing(client: Client, pool: Pool, flipper
     tokens = 32
     reference: dict[int, list[list[int]]] = {}
     for seed in range(60):
-        undisturbed = Trajectory(f"ref{seed}", tools(seed))
+        undisturbed = Trajectory(f"ref{seed}", tools_of(seed))
         if await undisturbed.run(client, tokens, logprobs=True) >= MARGIN:
             reference[seed] = undisturbed.outputs
         if len(reference) == 12:
@@ -70,7 +37,7 @@ async def test_flips_under_load_lose_nothing(client: Client, pool: Pool, flipper
         source = random.Random(worker)
         while flipping:
             seed = source.choice(list(reference))
-            trajectory = Trajectory(f"run{worker}-{len(done)}", tools(seed))
+            trajectory = Trajectory(f"run{worker}-{len(done)}", tools_of(seed))
             await trajectory.run(client, tokens)
             done.append((seed, trajectory))
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,10 +20,7 @@ from prorsa.events import Stamped
 from prorsa.rollout import Tracker
 from prorsa.serve.rundir import RunDir
 from testbed.pool import Pool, Role, free_ports
-from tests.live.router.running import MARGIN, Client, greedy, prompt
-from tests.serve.running import holes
-
-__all__ = ["MARGIN", "Stack", "Trajectory", "holes", "roll_out"]
+from tests.live.router.running import MARGIN, Client, Trajectory, tools_of
 
 _CONFIG = """
 [run]
@@ -155,42 +151,6 @@ def _true(holds: Callable[[], bool]) -> bool:
         return holds()
     except (AssertionError, OSError):
         return False
-
-
-@dataclass
-class Trajectory:
-    """Turns of a trajectory: each prompt is the context so far and what a tool said."""
-
-    key: str
-    tools: list[list[int]]
-    outputs: list[list[int]] = field(default_factory=list)
-    slowest_s: float = 0.0
-    cached: list[int] = field(default_factory=list)
-
-    async def run(self, client: Client, tokens: int, *, logprobs: bool = False) -> float:
-        """Run all turns; returns the smallest margin between the two best tokens, if it was asked for."""
-        context: list[int] = []
-        margin = float("inf")
-        for tool in self.tools:
-            context = [*context, *tool]
-            answer = await self.turn(client, context, tokens, logprobs=logprobs)
-            context += answer["output_ids"]
-            for first, second in answer["meta_info"].get("output_top_logprobs", ()):
-                margin = min(margin, first[0] - second[0])
-        return margin
-
-    async def turn(self, client: Client, context: list[int], tokens: int, *, logprobs: bool) -> dict[str, Any]:
-        more = {"return_logprob": True, "top_logprobs_num": 2} if logprobs else {}
-        began = time.monotonic()
-        answer = await client.generate(greedy(context, tokens, **more), session=self.key)
-        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-        self.outputs.append(answer["output_ids"])
-        self.cached.append(answer["meta_info"]["cached_tokens"])
-        return answer
-
-
-def tools_of(seed: int, turns: int = 4) -> list[list[int]]:
-    return [prompt(100 * seed + turn, 60 if turn == 0 else 20) for turn in range(turns)]
 
 
 async def references(client: Client, tokens: int, count: int) -> dict[int, list[list[int]]]:

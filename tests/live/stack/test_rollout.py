@@ -11,7 +11,8 @@ import aiohttp
 
 from prorsa.events import Flip, Forecast, Stamped, type_name
 from prorsa.rollout import Tracker
-from tests.live.stack.running import Stack, client_of, holes, references, roll_out
+from tests.live.stack.running import Stack, client_of, references, roll_out
+from tests.serve.running import holes
 
 FLIPS = 20
 LONGEST_REQUEST_S = 30.0
