@@ -143,7 +143,7 @@ def test_kept_prefixes_give_way_to_admissions(pair: Pair) -> None:
     """The same burst just after a flip: on pools full of what they held in the other role, and on empty ones.
 
     Paired and in turns. Forward steps are slowed down to what a GPU takes, and the best of each kind is compared:
-    whatever else runs on this machine can only make a burst slower, so a busy machine gets more turns, both kinds alike.
+    whatever else runs on this machine can only make a burst slower, so a busy one gets more turns, both kinds alike.
     """
     best = {"full": 0.0, "empty": 0.0}
     for repeat in range(8):
