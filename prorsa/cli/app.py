@@ -266,7 +266,7 @@ def replay(journal: Path, *, policy: str | None = None, as_json: Json = False) -
     Parameters
     ----------
     journal
-        A journal directory: a recording, or `journal` in a run directory.
+        A journal directory, as `--record` makes it, or a run directory.
     policy
         Decide by this policy instead of the recorded one.
     """
@@ -282,7 +282,7 @@ def backtest(*journals: Path, horizon: str = "5,15,30", as_json: Json = False) -
     Parameters
     ----------
     journals
-        Journal directories; their scores are pooled.
+        Journal or run directories; their scores are pooled.
     horizon
         Horizons in seconds, separated by commas.
     """
@@ -298,7 +298,7 @@ def console(*, at: Looking | None = None, replay: Path | None = None, read_only:
     Parameters
     ----------
     replay
-        Play this journal directory instead of a live run.
+        Play this journal or run directory instead of a live run.
     read_only
         Only look.
     """

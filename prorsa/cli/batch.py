@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from prorsa.bus.journal import JournalReader, JournalWriter, row_of
-from prorsa.cli.options import horizons
+from prorsa.cli.options import horizons, journal_in
 from prorsa.cli.output import narrate, print_forecast, print_json, print_runs
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
@@ -96,7 +96,7 @@ def run_replay(journal: Path, policy: str | None, *, as_json: bool) -> int:
     from prorsa.control.replay import compare
     from prorsa.forecast.predictor import ForecastConfig, Predictor
 
-    reader = JournalReader(journal)
+    reader = JournalReader(journal_in(journal))
     plan = plan_of(reader.meta)
     config = plan.control
     if policy is not None:
@@ -120,7 +120,7 @@ def run_backtest(journals: Sequence[Path], horizon: str, *, as_json: bool) -> in
     if not journals:
         raise InputError("backtest: name a journal directory, as in `prorsa backtest RUN_DIR/journal`")
     wanted = horizons(horizon)
-    forecast = backtest([JournalReader(journal).read() for journal in journals], wanted)
+    forecast = backtest([JournalReader(journal_in(journal)).read() for journal in journals], wanted)
     if as_json:
         print_json({"forecast": forecast})
     else:

@@ -13,7 +13,7 @@ from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.cli.lines import line_of
-from prorsa.cli.options import Acting, Looking
+from prorsa.cli.options import Acting, Looking, journal_in
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
 from prorsa.events import Command, View
@@ -85,7 +85,7 @@ def open_console(at: Looking, replay: Path | None, *, read_only: bool) -> int:
 
     owner = getpass.getuser()
     if replay is not None:
-        return run_console(run_dir=None, endpoints=None, replay=replay, read_only=True, owner=owner)
+        return run_console(run_dir=None, endpoints=None, replay=journal_in(replay), read_only=True, owner=owner)
     run = find_run(at.connect)
     return run_console(
         run_dir=run.path,

@@ -53,6 +53,12 @@ def duration(_type: object, tokens: Sequence[Token]) -> float:
     return seconds
 
 
+def journal_in(path: Path) -> Path:
+    """The journal that a path means: itself, or that of the run directory that it is."""
+    inside = path / "journal"
+    return inside if inside.is_dir() and not (path / "manifest.json").exists() else path
+
+
 def horizons(text: str) -> tuple[float, ...]:
     """Horizons in seconds, separated by commas.
 

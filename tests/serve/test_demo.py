@@ -20,15 +20,16 @@ def test_a_headless_demo_prints_one_run_and_its_journal_decides_alike(tmp_path: 
     assert run["forecast"]["prefill"]["15"]["wape"] is not None
     assert run["split"][0][1:] == [2, 2, 0, 0]
     assert holes(demo.events()) == {}
-    replay = subprocess.run(
-        [sys.executable, "-m", "prorsa", "replay", str(tmp_path / "recording"), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    result = json.loads(replay.stdout)
-    assert (replay.returncode, result["first_difference"]) == (0, None)
-    assert result["equal"] == result["decisions"] > 10
+    for journal in (tmp_path / "recording", demo.run_dir.path):
+        replay = subprocess.run(
+            [sys.executable, "-m", "prorsa", "replay", str(journal), "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        result = json.loads(replay.stdout)
+        assert (replay.returncode, result["first_difference"]) == (0, None)
+        assert result["equal"] == result["decisions"] > 10
 
 
 def test_a_pin_lives_its_life_and_the_commands_say_what_came_of_them(tmp_path: Path) -> None:
