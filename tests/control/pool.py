@@ -1,6 +1,6 @@
 """A pool whose workers do at once what they are asked to, to drive a controller in tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.effects import Effect
@@ -33,10 +33,11 @@ class Pool:
         *,
         slow: Sequence[str] = (),
         loads: Sequence[dict[str, object]] = (),
+        make: Callable[[ControlConfig], Controller] = lambda config: Controller(config, None),
         **settings: object,
     ) -> None:
         config = ControlConfig(profile=load_profile("qwen3-32b-h200-tp2"), forecast=None, **settings)
-        self.controller = Controller(config, None)
+        self.controller = make(config)
         self.t_s = 0.0
         self.hub_seq = 0
         self.said: list[AnyEvent] = []

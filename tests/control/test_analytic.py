@@ -1,0 +1,125 @@
+"""The analytic policy and its guards: the formula as documented, and no flip that does not pay."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from prorsa.clock import nanoseconds
+from prorsa.cluster.profile import load_profile
+from prorsa.control.controller import Controller
+from prorsa.events import ForecastRow, Role, Stamped
+from prorsa.forecast.frame import Frame
+from tests.control.pool import Pool
+
+KV = 700_000
+HALF: tuple[Role, ...] = ("prefill",) * 4 + ("decode",) * 4
+RATE = 8192 / load_profile("qwen3-32b-h200-tp2").prefill_s(8192, 20_000)
+
+
+class Scripted:
+    """A predictor that says what it is told: prefill and KV demand, in workers, over 15 s and over 60 s."""
+
+    def __init__(self) -> None:
+        self.prefill: dict[float, float] = {15.0: 0.0, 60.0: 0.0}
+        self.decode = 0.0
+
+    def observe(self, stamped: Stamped) -> None:
+        """It knows already."""
+
+    def tick(self, t_ns: int) -> Frame:
+        rows = []
+        for horizon_s, workers in self.prefill.items():
+            tokens, kv = workers * horizon_s * RATE * 0.85, self.decode * KV / 1.1
+            for target, value in (("prefill", tokens), ("kv_need", kv)):
+                rows.append(ForecastRow(target, horizon_s, "total", value, value, value, value))  # type: ignore[arg-type]
+        return Frame(t_ns, 1, tuple(rows), mean_new_tokens=8192, mean_prefix_tokens=20_000)
+
+
+def pool_of(roles: Sequence[Role] = HALF, **settings: object) -> tuple[Pool, Scripted]:
+    scripted = Scripted()
+    pool = Pool(roles, policy="analytic", make=lambda config: Controller(config, scripted), **settings)  # type: ignore[arg-type]
+    return pool, scripted
+
+
+def ask(scripted: Scripted, prefill: float, decode: float, *, lasting: bool = True) -> None:
+    scripted.prefill = {15.0: prefill, 60.0: prefill if lasting else 0.0}
+    scripted.decode = decode
+
+
+def test_the_need_is_that_of_the_formula() -> None:
+    pool, scripted = pool_of()
+    ask(scripted, 5.5, 1.5)
+    pool.run(1)
+    inputs = pool.decisions()[0].inputs
+    assert inputs["need_prefill"] == pytest.approx(5.5, rel=1e-3)
+    assert inputs["need_decode"] == pytest.approx(1.5, rel=1e-3)
+
+
+def test_the_split_follows_a_demand_that_lasts() -> None:
+    pool, scripted = pool_of()
+    ask(scripted, 5.5, 1.5)
+    pool.run(6)
+    assert pool.roles().count("P") == 6
+    assert "nearest split that fits" in pool.decisions()[0].reason
+
+
+def test_a_burst_that_is_worked_off_in_time_flips_nothing() -> None:
+    pool, scripted = pool_of()
+    ask(scripted, 5.5, 1.5, lasting=False)
+    pool.run(12)
+    assert pool.roles() == "PPPPDDDD"
+    assert "payback" in {guard.guard for guard in pool.decisions()[-1].guards}
+
+
+def test_demand_to_and_fro_does_not_make_the_pool_swing() -> None:
+    pool, scripted = pool_of()
+    for turn in range(24):
+        ask(scripted, *((6.5, 1.0) if turn % 2 else (1.0, 6.5)))
+        pool.run(5)
+    changed = [decision for decision in pool.decisions() if decision.status == "applied"]
+    # Two minutes of demand that turns each 5 s: at most one change of direction in each dwell time.
+    assert len({(move.worker_id, decision.decision_id) for decision in changed for move in decision.moves}) <= 16
+    assert any("turns back" in guard.text for decision in pool.decisions() for guard in decision.guards)
+    assert pool.roles().isupper()
+
+
+def test_without_a_forecast_or_a_capacity_the_split_stays() -> None:
+    pool = Pool(HALF, policy="analytic")
+    pool.run(6)
+    assert "no forecast yet" in pool.decisions()[-1].reason
+    assert pool.roles() == "PPPPDDDD"
+
+
+def test_a_cold_cache_makes_a_flip_dearer() -> None:
+    loads = [{"kv_cached": 600_000}] * 8
+    pool, scripted = pool_of(cache="cold", loads=loads)
+    ask(scripted, 4.3, 1.0)
+    pool.run(6)
+    assert pool.roles() == "PPPPDDDD"
+    assert "payback" in {guard.guard for guard in pool.decisions()[-1].guards}
+    kept, scripted = pool_of(cache="retained", loads=loads)
+    ask(scripted, 4.3, 1.0)
+    kept.run(6)
+    assert kept.roles().count("P") == 5
+
+
+def test_the_victim_is_the_worker_that_loses_least() -> None:
+    loads: list[dict[str, object]] = [{"kv_used": 100_000} for _ in range(8)]
+    loads[6] = {"kv_used": 10}
+    pool, scripted = pool_of(loads=loads)
+    ask(scripted, 4.9, 1.0)
+    pool.run(2)
+    assert [move.worker_id for decision in pool.decisions() for move in decision.moves] == ["w6"]
+
+
+def test_the_same_inputs_give_the_same_decisions() -> None:
+    def decide() -> list[object]:
+        pool, scripted = pool_of()
+        for turn in range(6):
+            ask(scripted, 2.0 + turn, 6.0 - turn)
+            pool.run(5)
+        assert pool.t_s == 30.0
+        assert nanoseconds(pool.t_s) == 30_000_000_000
+        return list(pool.decisions())
+
+    assert decide() == decide()
