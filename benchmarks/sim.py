@@ -12,11 +12,11 @@ import sys
 import time
 from typing import Any
 
-from prorsa.cluster.profile import load_profile
 from prorsa.cluster.scenario import Scenario, load_scenario
-from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
+from prorsa.run import make_plan
+from prorsa.simulate import make_simulation
 
 DECIDE_S = 5.0
 """The simulation is advanced from decision to decision, as the batch runner does without a forecast."""
@@ -26,19 +26,9 @@ LARGE_WORKERS, LARGE_TRAJECTORIES = 64, 8_192
 
 def make(scenario: Scenario, workload: Workload, *, emit: bool) -> Simulation:
     """The scenario's pool under static half and half."""
-    config = SimConfig(
-        name=scenario.name,
-        concurrency=scenario.concurrency,
-        mode=scenario.mode,
-        groups_per_step=scenario.groups_per_step,
-        group_size=scenario.group_size,
-        weight_update_s=scenario.weight_update_s,
-        cache_flush=scenario.cache_flush,
-        cache=scenario.cache,
-    )
     half = scenario.workers // 2
-    roles = ["prefill"] * half + ["decode"] * (scenario.workers - half)
-    return Simulation(config, load_profile(scenario.profile), workload, roles, emit=emit)  # type: ignore[arg-type]
+    plan = make_plan(scenario, policy=f"static:{half}:{scenario.workers - half}", run_id="benchmark", scored=emit)
+    return make_simulation(plan, workload, emit=emit)
 
 
 def speed(scenario: Scenario, workload: Workload, *, emit: bool, until_s: float = float("inf")) -> dict[str, float]:

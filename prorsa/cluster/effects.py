@@ -23,7 +23,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from prorsa.events import Role
+from prorsa.events import EffectResult, Role
 
 Action = Literal["fence", "drain", "settle", "switch", "warm", "admit"]
 
@@ -44,3 +44,27 @@ class Effect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=F
     role: Role
     epoch: int
     deadline_s: float
+
+
+def done(effect: Effect, *, requests_resumed: int | None = None, kv_tokens_dropped: int | None = None) -> EffectResult:
+    """The answer to an effect that has been performed."""
+    return EffectResult(
+        effect_id=effect.effect_id,
+        worker_id=effect.worker_id,
+        action=effect.action,
+        ok=True,
+        requests_resumed=requests_resumed,
+        kv_tokens_dropped=kv_tokens_dropped,
+    )
+
+
+def failed(effect: Effect, detail: str, *, safe_to_restore: bool | None = None) -> EffectResult:
+    """The answer to an effect that could not be performed, with the reason."""
+    return EffectResult(
+        effect_id=effect.effect_id,
+        worker_id=effect.worker_id,
+        action=effect.action,
+        ok=False,
+        detail=detail,
+        safe_to_restore=safe_to_restore,
+    )

@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
-from prorsa.cluster.effects import Effect
+from prorsa.cluster.effects import Effect, done, failed
 from prorsa.cluster.router.client import RouterAbsentError, RouterClient
 from prorsa.cluster.sglang.client import WorkerClient
 from prorsa.cluster.sglang.replies import SwitchReply
@@ -86,9 +86,9 @@ class LiveBackend:
             async with asyncio.timeout(effect.deadline_s):
                 result = await self._do(effect)
         except TimeoutError:
-            result = _failed(effect, f"not done within {effect.deadline_s:g} s")
+            result = failed(effect, f"not done within {effect.deadline_s:g} s")
         except ProrsaError as error:
-            result = _failed(effect, str(error))
+            result = failed(effect, str(error))
         finally:
             del self._running[effect.effect_id]
         if result.ok:
@@ -102,17 +102,17 @@ class LiveBackend:
         match effect.action:
             case "fence" | "admit":
                 await self._step(effect)
-                return _done(effect)
+                return done(effect)
             case "drain":
                 replies = await self._step(effect, deadline_s=0.9 * effect.deadline_s)
-                return _done(effect, requests_resumed=sum(reply["requests_resumed"] for reply in replies))
+                return done(effect, requests_resumed=sum(reply["requests_resumed"] for reply in replies))
             case "settle":
                 return await self._settle(effect)
             case "switch":
                 return await self._switch(effect)
             case "warm":
                 replies = await self._step(effect, cache_kept=self._cache_kept)
-                return _done(effect, kv_tokens_dropped=max(reply["kv_tokens_dropped"] for reply in replies))
+                return done(effect, kv_tokens_dropped=max(reply["kv_tokens_dropped"] for reply in replies))
 
     # --- routers ------------------------------------------------------------------------------------------------------
 
@@ -160,8 +160,8 @@ class LiveBackend:
         memory_gb = await self._graph_memory(effect.worker_id)
         reply = await client.wait_idle(to_role, 0.9 * effect.deadline_s, graph_memory_gb=memory_gb)
         if reply.success:
-            return _done(effect)
-        return _failed(effect, reply.message, safe_to_restore=reply.safe_to_restore)
+            return done(effect)
+        return failed(effect, reply.message, safe_to_restore=reply.safe_to_restore)
 
     async def _must_generate(self, client: WorkerClient, effect: Effect) -> None:
         rid = f"probe-{effect.effect_id}"
@@ -183,12 +183,12 @@ class LiveBackend:
             reply = await self._switch_role(client, effect, memory_gb)
         except WorkerError as error:
             # The worker may have switched, or be half-way: only its live role tells.
-            return _failed(effect, str(error), safe_to_restore=await self._still(client, effect))
+            return failed(effect, str(error), safe_to_restore=await self._still(client, effect))
         finally:
             if attached is not None:
                 await client.attach_hicache(attached)
         if not reply.success:
-            return _failed(effect, reply.message, safe_to_restore=reply.safe_to_restore)
+            return failed(effect, reply.message, safe_to_restore=reply.safe_to_restore)
         return await self._verify(client, effect)
 
     async def _switch_role(self, client: WorkerClient, effect: Effect, memory_gb: float | None) -> SwitchReply:
@@ -202,9 +202,9 @@ class LiveBackend:
     async def _verify(self, client: WorkerClient, effect: Effect) -> EffectResult:
         roles = (await client.info(fresh=True)).live_roles | {(await client.model()).role}
         if roles != {effect.role}:
-            return _failed(effect, f"asked for {effect.role}, its schedulers say {', '.join(sorted(roles))}")
+            return failed(effect, f"asked for {effect.role}, its schedulers say {', '.join(sorted(roles))}")
         self._roles[effect.worker_id] = effect.role
-        return _done(effect)
+        return done(effect)
 
     async def _still(self, client: WorkerClient, effect: Effect) -> bool | None:
         """Whether the worker is untouched in its old role; None if nobody knows."""
@@ -225,25 +225,3 @@ class LiveBackend:
                     if (size := (await self._clients[peer].info()).graph_memory_gb) is not None:
                         return size
         return None
-
-
-def _done(effect: Effect, *, requests_resumed: int | None = None, kv_tokens_dropped: int | None = None) -> EffectResult:
-    return EffectResult(
-        effect_id=effect.effect_id,
-        worker_id=effect.worker_id,
-        action=effect.action,
-        ok=True,
-        requests_resumed=requests_resumed,
-        kv_tokens_dropped=kv_tokens_dropped,
-    )
-
-
-def _failed(effect: Effect, detail: str, *, safe_to_restore: bool | None = None) -> EffectResult:
-    return EffectResult(
-        effect_id=effect.effect_id,
-        worker_id=effect.worker_id,
-        action=effect.action,
-        ok=False,
-        detail=detail[:500],
-        safe_to_restore=safe_to_restore,
-    )

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from prorsa.cluster.effects import Action, Effect
+from prorsa.cluster.effects import Action, Effect, done, failed
 from prorsa.cluster.sim import flips
 from prorsa.cluster.sim.narrate import worker_id
 from prorsa.cluster.sim.state import (
@@ -64,7 +64,7 @@ class Actuator:
         if memory.pending.get(w) == effect:
             return []
         if effect.epoch < memory.seen_epochs.get(w, 0):
-            return [_failed(effect, f"epoch {effect.epoch} is over: {memory.seen_epochs[w]} has been seen")]
+            return [failed(effect, f"epoch {effect.epoch} is over: {memory.seen_epochs[w]} has been seen")]
         refused = self._refusal(state, w, effect)
         if refused is not None:
             return [refused]
@@ -83,7 +83,7 @@ class Actuator:
         """The answer to the effect that was under way on worker ``w``."""
         effect = self._memory.pending.pop(w)
         if not ok:
-            return _failed(effect, f"not done in {effect.deadline_s:g} s")
+            return failed(effect, f"not done in {effect.deadline_s:g} s")
         drain, switch = effect.action == "drain", effect.action == "switch"
         return self._keep(effect, resumed=resumed if drain else None, dropped=dropped if switch else None)
 
@@ -92,15 +92,15 @@ class Actuator:
         role = ROLES[worker["role"]]
         pending = self._memory.pending.get(w)
         if pending is not None and pending.action == "switch":
-            return _failed(effect, f"the worker is switching to {pending.role}")
+            return failed(effect, f"the worker is switching to {pending.role}")
         if effect.action in ("admit", "warm") and effect.role != role:
-            return _failed(effect, f"the worker's role is {role}, not {effect.role}")
+            return failed(effect, f"the worker's role is {role}, not {effect.role}")
         if effect.action != "switch" or effect.role == role:
             return None
         if ROLE_MIXED in (ROLES.index(effect.role), worker["role"]):
-            return _failed(effect, f"SGLang cannot switch from {role} to {effect.role}", safe_to_restore=True)
+            return failed(effect, f"SGLang cannot switch from {role} to {effect.role}", safe_to_restore=True)
         if worker["serving"] or not flips.is_idle(state, w):
-            return _failed(effect, "instance is not idle; drain all requests first", safe_to_restore=True)
+            return failed(effect, "instance is not idle; drain all requests first", safe_to_restore=True)
         return None
 
     def _supersede(self, state: State, w: int, effect: Effect) -> list[AnyEvent]:
@@ -109,7 +109,7 @@ class Actuator:
         if pending is None:
             return []
         flips.stop_effect(state, w)
-        return [_failed(pending, f"superseded by {effect.effect_id}")]
+        return [failed(pending, f"superseded by {effect.effect_id}")]
 
     def _begin(self, state: State, w: int, effect: Effect) -> list[AnyEvent]:
         role = ROLES.index(effect.role)
@@ -127,27 +127,9 @@ class Actuator:
         return []
 
     def _keep(self, effect: Effect, *, resumed: int | None = None, dropped: int | None = None) -> EffectResult:
-        result = EffectResult(
-            effect_id=effect.effect_id,
-            worker_id=effect.worker_id,
-            action=effect.action,
-            ok=True,
-            requests_resumed=resumed,
-            kv_tokens_dropped=dropped,
-        )
+        result = done(effect, requests_resumed=resumed, kv_tokens_dropped=dropped)
         answers = self._memory.answers
         answers[effect.effect_id] = result
         if len(answers) > KEPT_ANSWERS:
             del answers[next(iter(answers))]
         return result
-
-
-def _failed(effect: Effect, detail: str, *, safe_to_restore: bool | None = None) -> EffectResult:
-    return EffectResult(
-        effect_id=effect.effect_id,
-        worker_id=effect.worker_id,
-        action=effect.action,
-        ok=False,
-        detail=detail,
-        safe_to_restore=safe_to_restore,
-    )

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from prorsa.cluster.effects import Effect
+from prorsa.cluster.effects import Effect, failed
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim import checkpoint, engine, narrate, records, report, telemetry
 from prorsa.cluster.sim.actuator import Actuator
@@ -108,7 +108,7 @@ class Simulation:
         """
         w = self._index_of(effect.worker_id)
         if w is None:
-            return [(self.now_s, telemetry.unknown_worker(effect))]
+            return [(self.now_s, failed(effect, f"no worker {effect.worker_id} in the pool"))]
         events: list[Timed] = [(self.now_s, event) for event in self._actuator.perform(self._state, w, effect)]
         engine.follow_up(self._state)
         self._state.totals["answered"] = 0

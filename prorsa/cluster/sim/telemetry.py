@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from prorsa.cluster.effects import Effect
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.decode_clock import steps_done
@@ -11,18 +10,7 @@ from prorsa.cluster.sim.narrate import Narrator, worker_id
 from prorsa.cluster.sim.queues import prefill_queue
 from prorsa.cluster.sim.state import PREFILL, ROLES, State
 from prorsa.cluster.workloads.workload import Workload
-from prorsa.events import EffectResult, LlmProgress, SamplerState, WorkerLoad, WorkerUp
-
-
-def unknown_worker(effect: Effect) -> EffectResult:
-    """The answer to an effect on a worker that the pool does not have."""
-    return EffectResult(
-        effect_id=effect.effect_id,
-        worker_id=effect.worker_id,
-        action=effect.action,
-        ok=False,
-        detail=f"no worker {effect.worker_id} in the pool",
-    )
+from prorsa.events import LlmProgress, SamplerState, WorkerLoad, WorkerUp
 
 
 def workers_up(state: State, profile: Profile) -> Iterator[WorkerUp]:
