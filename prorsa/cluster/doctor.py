@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from prorsa.cluster.sglang import CHECKED_VERSION, ModelInfo, ServerInfo, WorkerClient, session_for_workers
 from prorsa.errors import ProrsaError
+from prorsa.events import Role
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -103,8 +104,8 @@ def _examine_one(patient: Patient) -> Iterator[Finding]:
         )
     reason = info.why_not_flippable()
     if reason is None:
-        role = next(iter(info.live_roles), info.launch_role)
-        yield Finding("ok", patient.url, f"flippable, serves {role}, {info.kv_capacity:,} KV tokens")
+        roles = " and ".join(_live_roles(info))
+        yield Finding("ok", patient.url, f"flippable, serves {roles}, {info.kv_capacity:,} KV tokens")
     else:
         yield Finding("problem", patient.url, f"cannot flip: {reason}", "launch it as `prorsa worker --print` shows")
     if info.admin_api_key is not None and not patient.has_admin_key:
@@ -122,6 +123,10 @@ def _examine_one(patient: Patient) -> Iterator[Finding]:
     elif not info.disaggregation_decode_enable_radix_cache and info.launch_role != "mixed":
         yield Finding("warning", patient.url, "no radix cache while it decodes: flips to prefill start cold",
                       "launch it with --disaggregation-decode-enable-radix-cache")  # fmt: skip
+
+
+def _live_roles(info: ServerInfo) -> list[Role]:
+    return sorted(info.live_roles) or [info.launch_role]
 
 
 def _differences(met: Sequence[Patient]) -> Iterator[Finding]:
@@ -149,9 +154,8 @@ def _bootstrap_ports(met: Sequence[Patient]) -> Iterator[Finding]:
 
 
 def _roles(met: Sequence[Patient]) -> Iterator[Finding]:
-    roles = [next(iter(patient.info.live_roles), patient.info.launch_role) for patient in met if patient.info]
-    split = Counter(roles)
-    if met and split["mixed"] < len(roles) and not (split["prefill"] and split["decode"]):
+    roles = {role for patient in met if patient.info is not None for role in _live_roles(patient.info)}
+    if roles and roles != {"mixed"} and not roles >= {"prefill", "decode"}:
         yield Finding("problem", "pool", "there is not one worker of each role: no request can be served",
                       "launch or flip one of the other role")  # fmt: skip
 
