@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from prorsa.clock import nanoseconds
+from prorsa.control.plan import still_allowed
 from prorsa.control.policies import POLICIES, make_policy
 from prorsa.errors import ConfigError, RefusedError
 from prorsa.events import Command, Mode, Override
@@ -60,10 +61,12 @@ def _approve(controller: "Controller", command: Command, t_ns: int, step: "Step"
     assert proposal is not None
     if controller.overrides.frozen is not None:
         raise RefusedError("approve: flips are frozen; release the freeze first")
+    moves, guards = still_allowed(proposal.moves, controller.pool(t_ns))
+    if not moves:
+        why = "; ".join(guard.text for guard in guards) or "its workers have moved on"
+        raise RefusedError(f"approve: decision {proposal.decision_id} cannot be carried out now: {why}")
     controller.proposal = None
-    started = controller.start(proposal.moves, proposal.decision_id, t_ns, step)
-    if not started:
-        raise RefusedError(f"approve: the workers of decision {proposal.decision_id} have moved on; wait for the next")
+    started = controller.start(moves, proposal.decision_id, t_ns, step)
     return f"decision {proposal.decision_id}: {started} flip(s) started"
 
 

@@ -107,8 +107,9 @@ class Controller:
             case Command(state="requested"):
                 handle(self, event, stamped.t_ns, step)
             case WeightsUpdateBegin():
-                # An announcement ahead of time is not the update itself.
-                self._updating_to = None if event.expected_in_s else event.version
+                # An announcement ahead of time is not the update itself, nor the end of one under way.
+                if not event.expected_in_s:
+                    self._updating_to = event.version
             case WeightsUpdateEnd():
                 self._updating_to = None
             case RunBegin():
@@ -201,8 +202,12 @@ class Controller:
             )
             return Want(split=current, reason=reason), Plan(current, (), by_operator=False, guards=())
         want = self.policy.decide(self.context(t_ns))
-        pool = Pool(t_ns, self.registry, self.executor, self.overrides, self.cost, self.config, self._updating_to)
-        return want, make_plan(want, pool, bounds, own=self.policy.own)
+        orders_alone = self.mode == "approve"
+        return want, make_plan(want, self.pool(t_ns), bounds, own=self.policy.own, orders_alone=orders_alone)
+
+    def pool(self, t_ns: int) -> Pool:
+        """What planning looks at now."""
+        return Pool(t_ns, self.registry, self.executor, self.overrides, self.cost, self.config, self._updating_to)
 
     def context(self, t_ns: int) -> Context:
         """What the policy gets to see now; there must be at least two workers that can take different roles."""

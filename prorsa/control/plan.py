@@ -42,8 +42,12 @@ class Plan:
     guards: tuple[GuardEffect, ...]
 
 
-def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool) -> Plan:
-    """Apply overrides and guards to what the policy wants; ``own`` policies get the economy guards too."""
+def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool, orders_alone: bool = False) -> Plan:
+    """Apply overrides and guards to what the policy wants; ``own`` policies get the economy guards too.
+
+    With ``orders_alone`` a plan that carries out an operator's pin holds no move of the policy: where plans wait for
+    approval, an order must not take others along.
+    """
     verdicts = Verdicts()
     current = pool.registry.destined()
     if pool.overrides.frozen is not None:
@@ -57,13 +61,33 @@ def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool) -> Plan:
     target, by_operator = _target(want, pool, bounds, verdicts)
     shift = target.prefill - current.prefill - _prefill_change(pinned)
     economy = own and not by_operator
-    moves = pinned + _split_moves(shift, pool, want, {move.worker_id for move in pinned}, verdicts, economy=economy)
+    moves = list(pinned)
+    if by_operator or not (orders_alone and pinned):
+        taken = {move.worker_id for move in pinned}
+        moves += _split_moves(shift, pool, want, taken, verdicts, economy=economy)
     moves = _within_limit(moves, pool, verdicts)
-    if economy and not _pays(moves[len(pinned) :], want, pool, verdicts):
-        moves = moves[: len(pinned)]
+    if economy and not _pays([move for move in moves if move not in pinned], want, pool, verdicts):
+        moves = [move for move in moves if move in pinned]
     change = _prefill_change(moves)
     chosen = Split(prefill=current.prefill + change, decode=current.decode - change, mixed=current.mixed)
     return Plan(chosen, tuple(moves), by_operator or bool(pinned), tuple(verdicts.effects))
+
+
+def still_allowed(moves: tuple[Move, ...], pool: Pool) -> tuple[tuple[Move, ...], tuple[GuardEffect, ...]]:
+    """Of moves planned earlier, those that the safety guards allow now, and what speaks against the others."""
+    verdicts = Verdicts()
+    if pool_holds(pool.registry, updating_to=pool.updating_to, verdicts=verdicts):
+        return (), tuple(verdicts.effects)
+    ready = [
+        move
+        for move in moves
+        if (worker := pool.registry.get(move.worker_id)) is not None
+        and worker.serving
+        and worker.role == move.from_role
+        and pool.overrides.pinned(worker.worker_id) in (None, move.to_role)
+        and may_flip(worker, pool.config, pool.t_ns, verdicts, economy=False)
+    ]
+    return tuple(_within_limit(ready, pool, verdicts)), tuple(verdicts.effects)
 
 
 def _pin_moves(pool: Pool, verdicts: Verdicts) -> list[Move]:

@@ -159,6 +159,39 @@ def test_an_operators_pin_needs_no_approval() -> None:
     assert worker.role == "prefill"
 
 
+def test_a_pin_takes_no_move_of_the_policy_along_where_plans_wait_for_approval() -> None:
+    roles = ["prefill"] * 4 + ["decode"] * 4
+    pool = Pool(roles, policy="static:4:4", mode="approve", parallel_flips=2)
+    pool.command("pin", target="w4", value="prefill")
+    pool.run(12)
+    flipped = {effect.worker_id for effect in pool.asked}
+    assert flipped == {"w4"}
+    assert pool.controller.proposal is not None
+    assert [move.to_role for move in pool.controller.proposal.moves] == ["decode"]
+
+
+def test_approval_does_not_lift_the_safety_guards() -> None:
+    pool = Pool(["prefill", "prefill", "decode", "decode"], policy="static:3:1", mode="approve")
+    pool.run(6)
+    assert pool.controller.proposal is not None
+    pool.feed(WeightsUpdateBegin(version="7"))
+    refused = pool.command("approve")
+    assert refused.state == "rejected"
+    assert "weights are being updated" in (refused.detail or "")
+    assert pool.asked == []
+    pool.feed(WeightsUpdateEnd(version="7"))
+    assert pool.command("approve").state == "accepted"
+    assert sorted(pool.roles()) == sorted("PPPD")
+
+
+def test_an_announced_update_does_not_end_the_one_under_way() -> None:
+    pool = Pool(["prefill", "prefill", "decode", "decode"], policy="static:3:1")
+    pool.feed(WeightsUpdateBegin(version="7"))
+    pool.feed(WeightsUpdateBegin(version="8", expected_in_s=60.0))
+    pool.run(12)
+    assert pool.asked == []
+
+
 def test_no_flip_starts_inside_a_weight_update() -> None:
     pool = Pool(["prefill", "prefill", "decode", "decode"], policy="static:3:1")
     pool.feed(WeightsUpdateBegin(version="7"))
