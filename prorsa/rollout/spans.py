@@ -1,5 +1,6 @@
 """Stretches within a trajectory: its sandbox's start-up, its tools, its reward."""
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from prorsa.events import (
@@ -41,13 +42,13 @@ class Span(Scope):
         """Mark the end, which ``error`` has brought about, or None if all went well. Only the first call counts."""
         self.trajectory.close(self, error)
 
+    @abstractmethod
     def opening(self) -> Event:
         """The event of the beginning."""
-        raise NotImplementedError
 
+    @abstractmethod
     def closing(self, error: BaseException | None, *, cut_short: bool) -> Event:
         """The event of the end; ``cut_short`` if the trajectory ended first."""
-        raise NotImplementedError
 
     def cut_short(self) -> None:
         """The trajectory ends while this is open; the caller holds the channel's lock."""
