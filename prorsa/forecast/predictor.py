@@ -56,6 +56,8 @@ class Predictor:
     Attributes:
         table: where each live trajectory stands.
         scores: how the forecasts so far turned out.
+        demand: by target what the baselines are fed: tokens that came since the tick before the last one; of KV need
+            the level at the last tick.
     """
 
     def __init__(self, config: ForecastConfig | None = None) -> None:
@@ -74,6 +76,7 @@ class Predictor:
         self._calibrators = {(target, h): Calibrator(h) for target in TARGETS for h in horizons_s}
         self._learner.refresh(np.zeros(0, np.int32), np.zeros(0))
         self._last_tick_s: float | None = None
+        self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
     def observe(self, stamped: Stamped) -> None:
         """Take one event of the run; O(1), never fails on one that does not fit."""
@@ -118,6 +121,11 @@ class Predictor:
 
     def _close_tick(self, elapsed_s: float, queue: Queue, resident: float) -> None:
         learner = self._learner
+        self.demand = {
+            "prefill": learner.ready_tokens,
+            "decode_admission": learner.admitted_tokens,
+            "kv_need": resident,
+        }
         self._baselines["prefill"].update(learner.ready_tokens, elapsed_s)
         self._baselines["decode_admission"].update(learner.admitted_tokens, elapsed_s)
         self._baselines["kv_need"].update(resident * elapsed_s, elapsed_s)

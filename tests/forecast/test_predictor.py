@@ -249,3 +249,17 @@ def test_events_and_ticks_stay_cheap():
     per_tick_s = (time.process_time() - begin) / 40
     assert per_event_s < 100e-6
     assert per_tick_s < 10e-3
+
+
+def test_the_demand_of_a_tick_is_what_the_baselines_are_fed():
+    of = {"trajectory_id": "t0", "request_id": "r0", "prompt_tokens": 900, "new_tokens": 700}
+    rows = stamp([(1.5, ev.TrajectoryReady(**of)), (1.5, ev.LlmSubmit(**of, attempt=0, turn=0))])
+    predictor = Predictor()
+    seen = []
+    for second in (1, 2, 3):
+        for row in rows:
+            if second - 1 < row.t_ns / NS_PER_S <= second:
+                predictor.observe(row)
+        predictor.tick(second * NS_PER_S)
+        seen.append(predictor.demand["prefill"])
+    assert seen == [0.0, 700.0, 0.0]
