@@ -160,7 +160,7 @@ def test_all_wrong_values_are_named_at_once(tmp_path: Path) -> None:
         "prefill_workers is 4 of 4 workers",
         "gap_cap_s is nan",
         "flip.warm_s is -1.0",
-        "no profile 'abacus'; there are qwen3-32b-h200-tp2",
+        "no profile 'abacus'; there are ",
         "workload is 'chess': give one of coding, general",
     ):
         assert part in message
