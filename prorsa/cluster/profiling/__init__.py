@@ -1,0 +1,1 @@
+"""Making performance profiles: from AIConfigurator, from measured rows, and from a live worker's counters."""
