@@ -130,7 +130,7 @@ def _digest(key: tuple[str, int, int]) -> str:
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:
     """Rows without repetitions; the table prints the same time with other last digits, and under other versions."""
-    seen = {}
+    seen: dict[tuple[object, str, str], Row] = {}
     for row in rows:
         place = (*row.key, row.system, row.precision, row.mode, row.concurrency, row.mixed, row.prefill, row.decode)
         seen.setdefault((place, f"{row.ttft_ms:.9g}", f"{row.tpot_ms:.9g}"), row)
@@ -140,7 +140,7 @@ def _distinct(rows: Sequence[Row]) -> list[Row]:
 def _row(line: dict[str, str], number: int) -> Row:
     try:
         common = {
-            "shape": SHAPES[line["model_path"]],
+            "shape": SHAPES.get(line["model_path"], line["model_path"]),
             "system": line["system"],
             "precision": line["precision"],
             "version": line["backend_version"],
@@ -164,7 +164,7 @@ def _mixed_form(line: dict[str, str]) -> Form:
 
 def _pool(line: dict[str, str], role: str) -> Pool:
     tp, dp, ep = (_count(line[f"{role}_{name}_size"]) or 1 for name in ("tp", "attention_dp", "moe_ep"))
-    moe_tp = tp * dp // ep if SHAPES[line["model_path"]] != "qwen3-32b" else 1
+    moe_tp = tp * dp // ep if SHAPES.get(line["model_path"], line["model_path"]) != "qwen3-32b" else 1
     return Pool(Form(tp, dp, moe_tp, ep), _count(line[f"{role}_num_workers"]))
 
 
