@@ -111,10 +111,6 @@ def make_plan(
     chosen = make_policy(policy, scenario.workers)
     if scenario.workers < 2 and policy != "colocated":
         raise ConfigError(f"policy {policy} needs at least 2 workers, one of each role; {scenario.name} has 1")
-    if scenario.host_kv_tokens:
-        raise ConfigError(
-            f"{scenario.name}: host_kv_tokens: the simulator has no host tier of the cache; leave it at 0"
-        )
     profile = load_profile(scenario.profile)
     if forecast == "perfect" and speed != 1.0:
         raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")

@@ -132,6 +132,7 @@ def _sim_config(plan: RunPlan) -> SimConfig:
         weight_update_s=scenario.weight_update_s,
         cache_flush=scenario.cache_flush,
         cache=scenario.cache,
+        host_kv_tokens=scenario.host_kv_tokens,
         flip=scenario.flip,
         seed=plan.seed,
     )

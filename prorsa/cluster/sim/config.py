@@ -65,6 +65,7 @@ class SimConfig:
         weight_update_s: pause between two synchronous steps.
         cache_flush: whether a weight update drops all prefix caches.
         cache: what a flip does to the prefix cache of the worker.
+        host_kv_tokens: host tier of each worker's prefix cache, in tokens; its ranks have equal parts of it.
         flip: how long the parts of a flip take.
         seed: the seed that the workload was made with, for the run's first event.
     """
@@ -77,12 +78,15 @@ class SimConfig:
     weight_update_s: float = 0.0
     cache_flush: bool = False
     cache: CacheMode = "retained"
+    host_kv_tokens: int = 0
     flip: FlipTimes = field(default_factory=FlipTimes)
     seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ConfigError(f"concurrency is {self.concurrency}: give at least 1")
+        if self.host_kv_tokens < 0:
+            raise ConfigError(f"host_kv_tokens is {self.host_kv_tokens}: give 0 for no host tier, or its tokens")
         _check_seconds("weight_update_s", self.weight_update_s)
         for name in FlipTimes.__struct_fields__:
             _check_seconds(f"flip.{name}", getattr(self.flip, name))
@@ -119,6 +123,10 @@ def _check_turns(profile: Profile, workload: Workload) -> None:
         raise ConfigError("the workload's steps go back: order its trajectories by step")
     if workload.output_tokens.min() < 1 or workload.prompt_tokens.min() < 1:
         raise ConfigError("the workload has a turn without prompt or output tokens: each needs at least 1")
+    if (workload.shared_tokens > workload.prompt_tokens[workload.first_turn[:-1]]).any() or (
+        workload.shared_tokens.min() < 0
+    ):
+        raise ConfigError("the workload has a trajectory that shares more than its first prompt with its group")
     longest = int((workload.prompt_tokens + workload.output_tokens).max())
     if longest > profile.kv_tokens:
         raise ConfigError(

@@ -3,7 +3,7 @@
 from typing import Final
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import lock, release, store
+from prorsa.cluster.sim.cache import hold, reach, release, share, store
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS, RETRACT_DECODE_STEPS
 from prorsa.cluster.sim.decode_clock import book, interrupt, rank_base_s, series_s
 from prorsa.cluster.sim.heap import set_timer, step_timer
@@ -230,7 +230,7 @@ def _resume_retracted(s: State, rank: int) -> None:
         if not fits(s, rank, tokens, s.params[0].kv_tokens - s.ranks[rank].locked):
             return
         remove(s, queue, i)
-        lock(s, rank, tokens)
+        hold(s, rank, i, tokens, 0)
         s.ranks[rank].held += 1
         trajectory.phase = SWAP_IN
         set_timer(s, i, s.totals[0].now_s + tokens * s.params[0].host_s_per_token)
@@ -243,6 +243,7 @@ def swapped_in(s: State, i: int) -> None:
     """The KV of a retracted request is back; it joins the batch at the next step boundary."""
     rank = s.trajectories[i].decode
     s.trajectories[i].phase = JOIN
+    share(s, rank, i, s.trajectories[i].prompt)
     push(s, join_queue(rank), i)
     interrupt(s, s.ranks[rank].worker)
     wake(s, s.ranks[rank].worker)
@@ -292,7 +293,7 @@ def _retract_one(s: State, rank: int, i: int) -> None:
     trajectory.prompt += trajectory.output
     trajectory.cached_before += trajectory.cached
     trajectory.output = 0
-    trajectory.owed = trajectory.prompt - s.entries[rank, i].tokens
+    trajectory.owed = trajectory.prompt - reach(s, rank, i)
     r.outstanding += trajectory.owed
     trajectory.phase = QUEUED
     trajectory.prefill = rank

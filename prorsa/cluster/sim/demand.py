@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.cluster.sim import engine, records
+from prorsa.cluster.sim.cache import reach
 from prorsa.cluster.sim.state import (
     FETCH,
     PREFILL,
@@ -52,8 +53,9 @@ def _backlog(state: State) -> int:
     sent = np.isin(rows["phase"], (FETCH, QUEUED, PREFILL)) & (rows["attempt"] == 0)
     waiting = np.flatnonzero((rows["phase"] == READY) & (rows["attempt"] == 0))
     serving = (state.workers["serving"] != 0) & (state.workers["role"] != ROLE_DECODE)
-    entries = state.entries["tokens"][serving[state.ranks["worker"]]][:, waiting]
-    best = entries.max(axis=0, initial=0)
+    ranks = np.flatnonzero(serving[state.ranks["worker"]])
+    held = [max((reach(state, rank, i) for rank in ranks), default=0) for i in waiting]
+    best = np.array(held, dtype=np.int64)
     prompts = rows["prompt"][waiting]
     return int(rows["owed"][sent].sum() + (prompts - np.minimum(best, prompts - 1)).sum())
 

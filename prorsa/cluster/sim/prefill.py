@@ -1,7 +1,7 @@
 """Prefill on a rank: first come first served, in chunks that share a budget of tokens a step."""
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import lock, release, reusable, store, take
+from prorsa.cluster.sim.cache import hold, keep_copy, locked_stem, reach, release, reusable, share, store
 from prorsa.cluster.sim.decode import deliver, fits, wake
 from prorsa.cluster.sim.decode_clock import interrupt
 from prorsa.cluster.sim.heap import set_timer, step_timer
@@ -16,7 +16,7 @@ def receive(s: State, i: int) -> None:
     """A request reaches its prefill rank; in ``l3`` mode the rest of its prefix is fetched from the store first."""
     trajectory = s.trajectories[i]
     rank = trajectory.prefill
-    missing = reusable(s, rank, i) - s.entries[rank, i].tokens
+    missing = reusable(s, rank, i) - reach(s, rank, i)
     trajectory.fetched = 0
     if missing > 0:
         trajectory.fetched = reusable(s, rank, i)
@@ -42,7 +42,7 @@ def begin_prefill(s: State, w: int) -> bool:
     first, ranks = w * s.params[0].ranks, s.params[0].ranks
     slowest_s = 0.0
     for rank in range(first, first + ranks):
-        slowest_s = max(slowest_s, _fill_step(s, rank))
+        slowest_s = max(slowest_s, _fill_step(s, rank), s.ranks[rank].loading * s.params[0].host_s_per_token)
     if slowest_s == 0:
         return False
     s.workers[w].doing = PREFILLING
@@ -56,7 +56,7 @@ def _fill_step(s: State, rank: int) -> float:
     params, r = s.params[0], s.ranks[rank]
     budget = params.chunk_tokens
     tokens, attention = 0, 0.0
-    r.batch = 0
+    r.batch, r.loading = 0, 0
     i = s.queues[prefill_queue(rank)].head
     while i >= 0 and budget > 0:
         trajectory = s.trajectories[i]
@@ -80,12 +80,14 @@ def _start(s: State, i: int, rank: int) -> bool:
     """Match the prefix and take KV for the whole prompt; False where the pool has no room for it yet."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
     mixed = s.workers[r.worker].role == ROLE_MIXED
-    need = trajectory.prompt + 1 if mixed else trajectory.prompt
+    held = trajectory.prompt + 1 if mixed else trajectory.prompt
+    need = held - locked_stem(s, rank, i)
     free = s.params[0].kv_tokens - r.locked
     if need > free or (mixed and not fits(s, rank, need, free)):
         return False
-    cached = max(take(s, rank, i, trajectory.prompt - 1), trajectory.fetched)
-    lock(s, rank, need)
+    cached = max(hold(s, rank, i, held, trajectory.prompt - 1), trajectory.fetched)
+    share(s, rank, i, cached)
+    r.loading += trajectory.loaded
     if mixed:
         r.held += 1
         log(s, records.ADMITTED, i, trajectory.turn, trajectory.attempt, rank, trajectory.prompt)
@@ -125,12 +127,15 @@ def _advance(s: State, i: int, rank: int) -> None:
     trajectory.owed -= trajectory.chunk
     r.outstanding -= trajectory.chunk
     r.computed += trajectory.chunk
+    s.totals[0].again += max(min(trajectory.known, trajectory.position) - trajectory.position + trajectory.chunk, 0)
+    share(s, rank, i, trajectory.position)
     s.totals[0].extrapolated += max(trajectory.position - context_before, 0)
     if trajectory.position < trajectory.prompt:
         return
     computed = trajectory.prompt - trajectory.cached
     log(s, records.PREFILL_END, i, trajectory.turn, trajectory.attempt, rank, trajectory.cached, computed)
     store(s, i, trajectory.prompt)
+    keep_copy(s, rank, i, trajectory.prompt)
     remove(s, prefill_queue(rank), i)
     if s.workers[r.worker].role == ROLE_MIXED:
         trajectory.prefill = -1
@@ -147,14 +152,18 @@ def _transfer(s: State, i: int, rank: int) -> None:
     start_s = max(s.totals[0].now_s, worker.link_free_s)
     worker.link_free_s = start_s + tokens * s.params[0].transfer_s_per_token
     trajectory.phase = TRANSFER
-    set_timer(s, i, worker.link_free_s + s.params[0].transfer_latency_s)
+    arrived_s = worker.link_free_s + s.params[0].transfer_latency_s
+    set_timer(s, i, max(arrived_s, trajectory.restored_s))
 
 
 @kernel
 def transferred(s: State, i: int) -> None:
     """The KV has arrived at decode: prefill keeps its copy as cache, and the first token is out."""
-    free_prefill(s, i, s.trajectories[i].prompt, s.trajectories[i].prompt)
-    deliver(s, i, s.trajectories[i].decode)
+    prompt, decode = s.trajectories[i].prompt, s.trajectories[i].decode
+    free_prefill(s, i, prompt, prompt)
+    share(s, decode, i, prompt)
+    keep_copy(s, decode, i, prompt)
+    deliver(s, i, decode)
 
 
 @kernel

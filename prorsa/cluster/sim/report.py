@@ -58,6 +58,7 @@ def measure(
         "flip_overhead_s": float(state.workers["out_s"].sum()),
         "requests_resumed": int(totals["resumed"]),
         "recomputed_tokens": int(totals["recomputed"]),
+        "prefill_again_tokens": int(totals["again"]),
         "retractions": int(totals["retractions"]),
         "extrapolated_tokens": int(totals["extrapolated"]),
         "split": [list(row) for row in split],

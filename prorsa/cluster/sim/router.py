@@ -11,7 +11,7 @@ decode rank can, all that arrived later wait too, as they do in SGLang's own que
 from typing import Final
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import lock, reusable, take
+from prorsa.cluster.sim.cache import hold, locked_stem, reach, reusable
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS
 from prorsa.cluster.sim.decode import fits
 from prorsa.cluster.sim.decode_clock import catch_up, limit_block, spare
@@ -100,13 +100,14 @@ def _has_room(s: State, rank: int, i: int) -> bool:
     if r.held + waiting == 0:
         return True
     margin = RESERVED_DECODE_TOKENS * (r.held + waiting + 1)
-    return r.held + waiting < s.params[0].max_running and s.trajectories[i].prompt + 1 + margin <= spare(s, rank)
+    need = s.trajectories[i].prompt + 1 - locked_stem(s, rank, i)
+    return r.held + waiting < s.params[0].max_running and need + margin <= spare(s, rank)
 
 
 @kernel
 def _choose_decode(s: State, i: int) -> int:
     """The decode rank with the most KV to spare, what it holds of the prompt counted too; -1 where none has room."""
-    need = s.trajectories[i].prompt + 1
+    prompt = s.trajectories[i].prompt
     best, best_room = _NONE, 0
     for rank in range(len(s.ranks)):
         r = s.ranks[rank]
@@ -114,7 +115,8 @@ def _choose_decode(s: State, i: int) -> int:
         if worker.serving == 0 or worker.role != ROLE_DECODE or s.queues[retracted_queue(rank)].size > 0:
             continue
         spare_tokens = spare(s, rank)
-        room = spare_tokens - RESERVED_DECODE_TOKENS * r.held + s.entries[rank, i].tokens
+        room = spare_tokens - RESERVED_DECODE_TOKENS * r.held + min(reach(s, rank, i), prompt)
+        need = prompt + 1 - locked_stem(s, rank, i)
         if fits(s, rank, need, spare_tokens) and (best == _NONE or room > best_room):
             best, best_room = rank, room
     return best
@@ -149,8 +151,8 @@ def _move_home(s: State, i: int, rank: int) -> None:
 def _reserve(s: State, i: int, rank: int) -> None:
     """Reserve KV on decode for the prompt and the first token that comes with it."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
-    trajectory.decode_cached = take(s, rank, i, trajectory.prompt)
-    lock(s, rank, trajectory.prompt + 1)
+    trajectory.decode_cached = hold(s, rank, i, trajectory.prompt + 1, trajectory.prompt)
+    trajectory.restored_s = s.totals[0].now_s + trajectory.loaded * s.params[0].host_s_per_token
     r.held += 1
     s.workers[r.worker].requests += 1
     limit_block(s, r.worker)

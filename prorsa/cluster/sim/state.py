@@ -85,6 +85,7 @@ PARAMS = np.dtype(
         ("bound_tokens", "i8"),  # of outstanding prefill work a rank, for the router
         ("max_running", "i8"),
         ("kv_tokens", "i8"),
+        ("host_tokens", "i8"),  # host tier of a rank's prefix cache
         ("measured_context", "i8"),
         ("measured_batch", "i8"),
         ("workers", "i8"),
@@ -128,6 +129,7 @@ TOTALS = np.dtype(
         ("prompt", "i8"),
         ("resumed", "i8"),
         ("recomputed", "i8"),
+        ("again", "i8"),  # prompt tokens computed that had been computed before for the same context
         ("extrapolated", "i8"),
         ("retractions", "i8"),
         ("output_at_limit", "i8"),
@@ -136,7 +138,16 @@ TOTALS = np.dtype(
 )
 """The run's clock, sampler, and totals."""
 
-PLAN = np.dtype([("first_turn", "i8"), ("step", "i8"), ("sandbox_s", "f8"), ("reward_s", "f8")])
+PLAN = np.dtype(
+    [
+        ("first_turn", "i8"),
+        ("step", "i8"),
+        ("group", "i8"),  # dense, from 0; -1 for none
+        ("shared", "i8"),  # leading prompt tokens that its group shares
+        ("sandbox_s", "f8"),
+        ("reward_s", "f8"),
+    ]
+)
 """A trajectory as the workload has it; one more row than trajectories, for the last ``first_turn``."""
 
 TURN = np.dtype([("gap_s", "f8"), ("prompt", "i8"), ("reuse", "i8"), ("output", "i8"), ("tool", "i8")])
@@ -146,6 +157,7 @@ TRAJECTORY = np.dtype(
         ("dispatch_s", "f8"),
         ("end_s", "f8"),
         ("arrival_s", "f8"),  # of the turn's first attempt at the router
+        ("restored_s", "f8"),  # when decode has loaded back what it has of the prompt in its host tier
         ("join_step", "i8"),  # the worker's decode step count when it joined the batch
         ("finish_step", "i8"),
         ("phase", "i8"),
@@ -169,6 +181,11 @@ TRAJECTORY = np.dtype(
         ("fetched", "i8"),  # prefix tokens brought from the shared store
         ("decode_cached", "i8"),  # prefix tokens that decode had
         ("stored", "i8"),  # leading tokens of its context in the shared store
+        ("known", "i8"),  # leading tokens of its context that were computed before, wherever
+        ("shared", "i8"),  # leading tokens of its context that are its group's
+        ("stem_prefill", "i8"),  # of its KV at the prefill rank, what its group's stem holds
+        ("stem_decode", "i8"),  # the same at the decode rank, and on a colocated one
+        ("loaded", "i8"),  # tokens that its last hold on a rank loads back from the host tier
         ("lost", "i8"),  # leading tokens that some worker held when the request was cancelled or the cache dropped
     ]
 )
@@ -221,11 +238,27 @@ RANK = np.dtype(
         ("blocked", "i8"),  # scratch of the router
         ("oldest", "i8"),  # cache entries in order of last use
         ("newest", "i8"),
+        ("host_used", "i8"),  # of the host tier
+        ("host_oldest", "i8"),  # copies in the host tier beyond what HBM holds, in the order of eviction from HBM
+        ("host_newest", "i8"),
+        ("loading", "i8"),  # tokens that the prefill step under way loads back from the host tier
     ]
 )
 
 ENTRY = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8")])
-"""The prefix cache of one rank for one trajectory: its leading context tokens that are evictable there."""
+"""The prefix cache of one rank for one trajectory: its leading context tokens that are evictable there.
+
+After those of the trajectories come those of the groups: the stems that their members' contexts begin with.
+"""
+
+STEM = np.dtype([("tokens", "i8"), ("users", "i8")])
+"""A group's stem on one rank while requests use it: its tokens are locked, and its entry is empty."""
+
+GROUP = np.dtype([("stored", "i8"), ("rank", "i8")])
+"""Leading tokens of the group's stem in the shared store; the prefill rank that a first turn was sent to last."""
+
+HOST = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8"), ("listed", "i8")])
+"""The copy of an entry in the host tier of one rank; see `prorsa.cluster.sim.host`."""
 
 QUEUE = np.dtype([("head", "i8"), ("tail", "i8"), ("size", "i8")])
 
@@ -245,7 +278,10 @@ class State(NamedTuple):
     trajectories: NDArray[Any]  # TRAJECTORY[N]
     workers: NDArray[Any]  # WORKER[W]
     ranks: NDArray[Any]  # RANK[W * R]
-    entries: NDArray[Any]  # ENTRY[W * R, N]
+    entries: NDArray[Any]  # ENTRY[W * R, N + G]
+    stems: NDArray[Any]  # STEM[W * R, G]
+    groups: NDArray[Any]  # GROUP[G]
+    hosts: NDArray[Any]  # HOST[W * R, N + G]; no columns where there is no host tier
     running: NDArray[np.int64]  # [W * R, max_running]
     queues: NDArray[Any]  # QUEUE[1 + 3 W R]: router; for each rank prefill, join, retracted
     heap: NDArray[Any]  # TIMER[N + 2 W + 2]
@@ -261,15 +297,20 @@ def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tup
     """The state before the first event: nothing dispatched, every worker serving in its role, caches empty."""
     count, workers, ranks = workload.trajectories, len(roles), len(roles) * profile.ranks
     timers = count + 2 * workers + 2
+    plan = _plan(workload)
+    groups = int(plan["group"].max(initial=-1)) + 1
     state = State(
         params=_params(config, profile, workload, workers, emit),
         totals=np.zeros(1, TOTALS),
-        plan=_plan(workload),
+        plan=plan,
         turns=_turns(workload),
         trajectories=np.zeros(count, TRAJECTORY),
         workers=np.zeros(workers, WORKER),
         ranks=np.zeros(ranks, RANK),
-        entries=np.zeros((ranks, count), ENTRY),
+        entries=np.zeros((ranks, count + groups), ENTRY),
+        stems=np.zeros((ranks, groups), STEM),
+        groups=np.zeros(groups, GROUP),
+        hosts=np.zeros((ranks, count + groups if config.host_kv_tokens else 0), HOST),
         running=np.full((ranks, profile.max_running), -1, np.int64),
         queues=np.zeros(1 + 3 * ranks, QUEUE),
         heap=np.zeros(timers, TIMER),
@@ -316,6 +357,7 @@ def _params(config: SimConfig, profile: Profile, workload: Workload, workers: in
         "bound_tokens": PREFILL_BOUND_CHUNKS * profile.chunk_tokens,
         "max_running": profile.max_running,
         "kv_tokens": profile.kv_tokens,
+        "host_tokens": config.host_kv_tokens // profile.ranks,
         "measured_context": profile.measured.context_tokens,
         "measured_batch": profile.measured.batch,
         "workers": workers,
@@ -338,6 +380,11 @@ def _plan(workload: Workload) -> NDArray[Any]:
     plan["first_turn"] = workload.first_turn
     for name in ("step", "sandbox_s", "reward_s"):
         plan[name][:-1] = getattr(workload, name)
+    plan["group"] = -1
+    shares = (workload.group >= 0) & (workload.shared_tokens > 0)
+    # Only groups that share something have a stem; they are numbered anew, without holes.
+    plan["group"][:-1][shares] = np.unique(workload.group[shares], return_inverse=True)[1]
+    plan["shared"][:-1][shares] = workload.shared_tokens[shares]
     return plan
 
 
@@ -357,10 +404,13 @@ def _mark_empty(state: State, roles: tuple[int, ...], ranks_per_worker: int) -> 
     state.totals["limit_reached_s"] = np.nan
     for name in ("head", "tail"):
         state.queues[name] = -1
-    for name in ("oldest", "newest", "next_finish"):
+    for name in ("oldest", "newest", "host_oldest", "host_newest", "next_finish"):
         state.ranks[name] = -1
     for name in ("older", "newer"):
         state.entries[name] = -1
+        state.hosts[name] = -1
+    state.groups["rank"] = -1
+    state.trajectories["shared"] = state.plan["shared"][:-1]
     state.ranks["worker"] = np.repeat(np.arange(len(roles)), ranks_per_worker)
     state.workers["role"] = roles
     state.workers["role_before"] = roles

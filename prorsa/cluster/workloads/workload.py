@@ -1,6 +1,6 @@
 """A workload: every turn's sizes and gaps, fixed before a run starts, so that all policies get the same one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class Workload:
         tools: names of the tools.
         workload: the class of the workload, as in ``coding``.
         sessions_skipped: sessions that were left out because their first turn does not fit.
+        shared_tokens: int64[N], leading tokens of the first prompt that all members of the group have in common; 0 for
+            none, which is also what an empty array means.
     """
 
     first_turn: NDArray[np.int64]
@@ -44,6 +46,11 @@ class Workload:
     tools: tuple[str, ...]
     workload: str
     sessions_skipped: int = 0
+    shared_tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.shared_tokens) == 0:
+            object.__setattr__(self, "shared_tokens", np.zeros(self.trajectories, np.int64))
 
     @property
     def trajectories(self) -> int:
