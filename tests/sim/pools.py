@@ -43,6 +43,8 @@ class Trip:
     sandbox_s: float = 0.0
     reward_s: float = 0.0
     step: int = 0
+    shared: int = 0
+    """Leading tokens of its first prompt that its group shares: trips 0 and 1 are a group, 2 and 3, and so on."""
 
 
 def one(prompt: int, output: int, *, sandbox_s: float = 0.0) -> Trip:
@@ -75,6 +77,7 @@ def make_workload(trips: Sequence[Trip]) -> Workload:
         tool=np.array([-1 if start else 0 for start in first]),
         tools=("bash",),
         workload="test",
+        shared_tokens=np.array([trip.shared for trip in trips]),
     )
 
 
@@ -199,7 +202,11 @@ def check(sim: Simulation) -> None:
         assert (entries >= 0).all()
         assert entries.sum() == r["cached"]
         assert sorted(_lru(s, rank)) == np.flatnonzero(entries).tolist()
-        assert r["locked"] == _held(s, rank), rank
+        stems = s.stems[rank]
+        assert r["locked"] == _held(s, rank) + stems["tokens"].sum(), rank
+        assert (stems["tokens"][stems["users"] == 0] == 0).all()
+        assert stems["users"].sum() == _stem_users(s, rank), rank
+        _check_host(s, rank)
         assert 0 <= r["locked"] + r["cached"] <= kv
         running = s.running[rank, : r["running"]]
         assert (s.trajectories["phase"][running] == DECODE).all()
@@ -208,6 +215,30 @@ def check(sim: Simulation) -> None:
         assert r["outstanding"] == s.trajectories["owed"][sent].sum()
     times = s.heap["time_s"][: s.totals["timers"][0]]
     assert (times >= s.totals["now_s"][0]).all()
+
+
+def _check_host(s: object, rank: int) -> None:
+    """The host tier's account closes, and what it may evict is just what HBM has evicted."""
+    hosts, r = s.hosts[rank], s.ranks[rank]  # type: ignore[attr-defined]
+    assert r["host_used"] == hosts["tokens"].sum() <= s.params["host_tokens"][0]  # type: ignore[attr-defined]
+    order, i = [], int(r["host_oldest"])
+    while i >= 0:
+        order.append(i)
+        assert hosts["tokens"][i] > s.entries["tokens"][rank, i]  # type: ignore[attr-defined]
+        i = int(hosts["newer"][i])
+    assert sorted(order) == np.flatnonzero(hosts["listed"]).tolist()
+
+
+def _stem_users(s: object, rank: int) -> int:
+    """Requests on a rank that hold KV there and whose contexts begin with what their group shares."""
+    mixed = s.workers[s.ranks["worker"][rank]]["role"] == ROLE_MIXED  # type: ignore[attr-defined]
+    users = 0
+    for t in s.trajectories[s.trajectories["shared"] > 0]:  # type: ignore[attr-defined]
+        phase = t["phase"]
+        users += t["prefill"] == rank and phase in (PREFILL, TRANSFER)
+        waits = phase in (FETCH, QUEUED, PREFILL, TRANSFER) and not mixed
+        users += t["decode"] == rank and (waits or phase in (JOIN, SWAP_IN, DECODE))
+    return users
 
 
 def _lru(s: object, rank: int) -> list[int]:
@@ -221,6 +252,9 @@ def _lru(s: object, rank: int) -> list[int]:
 def _held(s: object, rank: int) -> int:
     """KV that the requests on a rank must hold, from each one's own state."""
     total = 0
+    uses = {"prefill": "stem_prefill", "decode": "stem_decode"}
+    for leg, use in uses.items():
+        total -= int(s.trajectories[use][s.trajectories[leg] == rank].sum())  # type: ignore[attr-defined]
     worker = s.workers[s.ranks["worker"][rank]]  # type: ignore[attr-defined]
     mixed = worker["role"] == ROLE_MIXED
     for t in s.trajectories:  # type: ignore[attr-defined]

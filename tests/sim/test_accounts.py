@@ -1,6 +1,7 @@
 """Token accounts close whatever is cancelled, retracted, evicted and resumed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -32,7 +33,15 @@ def trips(draw: st.DrawFn) -> list[Trip]:
             context = prompt + output
         sandbox_s, reward_s = draw(st.sampled_from([0.0, 0.7])), draw(st.sampled_from([0.0, 0.3]))
         made.append(Trip(tuple(turns), sandbox_s, reward_s, step=i // 4))
-    return made
+    shares = draw(st.lists(st.integers(0, 900), min_size=count // 2, max_size=count // 2))
+    return [replace(trip, shared=_shared(made, shares, i)) for i, trip in enumerate(made)]
+
+
+def _shared(made: list[Trip], shares: list[int], i: int) -> int:
+    """What both trips of a group can share."""
+    if i // 2 == len(shares):
+        return 0
+    return min(shares[i // 2], *(trip.turns[0].prompt for trip in made[i // 2 * 2 : i // 2 * 2 + 2]))
 
 
 ROLES: tuple[tuple[Role, ...], ...] = (
@@ -44,6 +53,7 @@ ROLES: tuple[tuple[Role, ...], ...] = (
 POOLS = st.fixed_dictionaries(
     {
         "cache": st.sampled_from(["cold", "retained", "l3"]),
+        "host_kv_tokens": st.sampled_from([0, TIGHT_KV // 2, 3 * TIGHT_KV]),
         "mode": st.sampled_from(["async", "sync"]),
         "concurrency": st.integers(3, 12),
         "cache_flush": st.booleans(),
@@ -80,6 +90,7 @@ def finish(sim: Simulation, seen: list[Any]) -> None:
     assert report["prompt_tokens"] == workload.prompt_tokens.sum()
     assert len(of(seen, TrajectoryEnd)) == workload.trajectories
     assert (sim._state.ranks["locked"] == 0).all()
+    assert report["prefill_again_tokens"] <= report["computed_prefill_tokens"]
     assert (sim._state.ranks["held"] == 0).all()
     assert (sim._state.ranks["outstanding"] == 0).all()
     assert (sim._state.ranks["homes"] == 0).all()

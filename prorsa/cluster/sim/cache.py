@@ -209,7 +209,12 @@ def keep_copy(s: State, rank: int, i: int, tokens: int) -> None:
 
 @kernel
 def release(s: State, rank: int, i: int, held: int, keep: int) -> None:
-    """Take ``held`` tokens back from a request; the first ``keep`` of them stay as the newest cache entry."""
+    """Take ``held`` tokens back from a request; the first ``keep`` of them stay as the newest cache entry.
+
+    Nothing held: the request has not begun on this rank.
+    """
+    if held == 0:
+        return
     r, stem = s.ranks[rank], _stem(s, i)
     r.locked -= held
     own = keep
