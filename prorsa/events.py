@@ -26,6 +26,21 @@ Mode = Literal["auto", "approve", "observe"]
 FinishReason = Literal["stop", "length", "abort", "error"]
 EndStatus = Literal["completed", "truncated", "aborted", "failed", "filtered"]
 OverrideState = Literal["requested", "accepted", "draining", "effective", "rejected", "expired", "released"]
+OverrideKind = Literal["pin", "split", "freeze", "drain", "quarantine"]
+Verb = Literal[
+    "pin",
+    "release",
+    "override",
+    "freeze",
+    "approve",
+    "reject",
+    "mode",
+    "policy",
+    "drain",
+    "quarantine",
+    "readmit",
+    "details",
+]
 DecisionStatus = Literal["hold", "applied", "proposed", "observed"]
 Severity = Literal["info", "warning", "critical"]
 ForecastTarget = Literal["prefill", "decode_admission", "kv_need"]
@@ -463,12 +478,53 @@ class EffectResult(Event, frozen=True, kw_only=True, tag="effect.result"):
     kv_tokens_dropped: Count | None = None
 
 
+class PredictedEffect(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What a command would do if it were carried out now, as the controller finds on a copy of itself.
+
+    ``moves`` are the flips of its next decision, which leads from ``current`` to ``leads_to``; ``requests`` wait or run
+    on the workers that would leave their role or the pool, and ``kv_tokens`` is the KV these hold. ``flip_s`` is what
+    one flip is planned to take.
+    """
+
+    current: Split
+    leads_to: Split
+    moves: tuple[Move, ...] = ()
+    guards: tuple[GuardEffect, ...] = ()
+    requests: Count | None = None
+    kv_tokens: Count | None = None
+    flip_s: Seconds | None = None
+    waits_for_approval: bool = False
+
+
+class TrajectoryView(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """One live trajectory: the state that it is in and for how long, its age since it was dispatched.
+
+    ``waits_for`` names the tool that runs; ``expected_s`` is how long its owner expects that to take. ``stuck``: it has
+    been in its state for far longer than trajectories usually are.
+    """
+
+    trajectory_id: Id
+    state: str
+    state_s: Seconds | None = None
+    age_s: Seconds | None = None
+    turn: Count | None = None
+    prompt_tokens: Count | None = None
+    output_tokens: Count | None = None
+    waits_for: str | None = None
+    expected_s: Seconds | None = None
+    stuck: bool = False
+
+
 class Command(Event, frozen=True, kw_only=True, tag="command"):
-    """A request to the controller and what became of it. ``(client, request_id)`` makes repeats safe."""
+    """A request to the controller and what became of it. ``(client, request_id)`` makes repeats safe.
+
+    With ``dry_run`` nothing is done: the answer says in ``effect`` what would be. ``details`` only asks, for the live
+    ``trajectories`` that have been going on for longest.
+    """
 
     client: Id
     request_id: Id
-    verb: Literal["pin", "release", "override", "freeze", "approve", "reject", "mode", "policy"]
+    verb: Verb
     state: Literal["requested", "accepted", "rejected"]
     owner: str
     reason: str
@@ -476,13 +532,25 @@ class Command(Event, frozen=True, kw_only=True, tag="command"):
     value: str | None = None
     for_s: Seconds | None = None
     detail: str | None = None
+    dry_run: bool = False
+    effect: PredictedEffect | None = None
+    trajectories: tuple[TrajectoryView, ...] | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it only asks, and so changes nothing whatever the answer."""
+        return self.dry_run or self.verb == "details"
 
 
 class Override(Event, frozen=True, kw_only=True, tag="override"):
-    """The life of a pin, a split override or a freeze. ``override_id`` is the request that made it."""
+    """The life of an override; ``override_id`` is the request that made it.
+
+    A pin, a split or a freeze ends at ``expires_ns``; a drain or a quarantine that has none lasts until the worker is
+    readmitted.
+    """
 
     override_id: Id
-    kind: Literal["pin", "split", "freeze"]
+    kind: OverrideKind
     state: OverrideState
     owner: str
     reason: str
@@ -526,7 +594,7 @@ class OverrideView(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """An override in force, or lately ended."""
 
     override_id: Id
-    kind: Literal["pin", "split", "freeze"]
+    kind: OverrideKind
     state: OverrideState
     owner: str
     reason: str
@@ -537,7 +605,11 @@ class OverrideView(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class View(Event, frozen=True, kw_only=True, tag="view"):
-    """The console's aggregate, twice a second of wall time: all it needs to draw without history."""
+    """The console's aggregate, twice a second of wall time: all it needs to draw without history.
+
+    ``flows`` counts the trajectories that have gone from one state to another (``decode>tool``) since the run began;
+    ``mean_context_tokens`` is the mean prompt + output so far of what decodes.
+    """
 
     tick_ns: RunNs
     upto_hub_seq: Count
@@ -546,6 +618,7 @@ class View(Event, frozen=True, kw_only=True, tag="view"):
     split: Split
     workers: tuple[WorkerView, ...]
     trajectories: dict[str, int]
+    flows: dict[str, Count] = {}
     overrides: tuple[OverrideView, ...] = ()
     forecast: tuple[ForecastRow, ...] = ()
     scores: dict[str, dict[str, dict[str, float | None]]] = {}
@@ -555,6 +628,7 @@ class View(Event, frozen=True, kw_only=True, tag="view"):
     output_tokens_per_s: float | None = None
     prefill_tokens_per_s: float | None = None
     idle: float | None = None
+    mean_context_tokens: float | None = None
     gaps: Count = 0
     repaired: Count = 0
     scenario: str | None = None

@@ -10,6 +10,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from prorsa.bus import wire
 from prorsa.bus.keys import ACCESS, CONTROLLER_TYPES, HUB_TYPES, ClientRole, Domain, Door, HubKeys
 from prorsa.errors import RefusedError
+from prorsa.events import Command
 
 _OPERATOR_REQUESTS: Final = frozenset({wire.COMMAND, wire.LEASE})
 
@@ -47,13 +48,16 @@ class Gate:
             return frozenset()
         return HUB_TYPES if self._roles.get(public_key) == "operator" else CONTROLLER_TYPES
 
-    def check_request(self, public_key: str, topic: bytes) -> None:
-        """Check a request to the control socket.
+    def check_request(self, public_key: str, topic: bytes, payload: bytes) -> None:
+        """Check a request to the control socket. A command that only asks is for everyone.
 
         Raises:
             RefusedError: if the client may only look.
+            EventError: if it is no command.
         """
         if self._keys is None or topic not in _OPERATOR_REQUESTS or self._roles.get(public_key) == "operator":
+            return
+        if topic == wire.COMMAND and wire.decode(Command, payload).asks:
             return
         raise RefusedError(f"this key may look and not act: `{topic.decode()}` takes an operator's key (operator.key)")
 

@@ -268,7 +268,7 @@ class Hub:
 
     def _take_request(self, burst: _Burst, key: str, client: bytes, frame: wire.Frame) -> None:
         try:
-            self._gate.check_request(key, frame.topic)
+            self._gate.check_request(key, frame.topic, frame.payload)
             if frame.topic == wire.COMMAND:
                 reply = self._command(burst, client, frame)
             elif frame.topic == wire.LEASE:

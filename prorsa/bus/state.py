@@ -15,6 +15,8 @@ SNAPSHOT_KEYS: Final = 10_000
 """Last values kept at most; the oldest go first."""
 MAX_WAITING: Final = 8
 """Clients that may wait for the answer of one command."""
+MAX_UNANSWERED: Final = 1000
+"""Commands that clients wait for an answer of; the oldest are forgotten. Without a controller nobody answers."""
 
 
 def _worker_id(event: AnyEvent) -> str:
@@ -101,6 +103,8 @@ class CommandTable:
         if command.state != "requested":
             raise EventError(f"a command is sent in state `requested`, not `{command.state}`")
         key = (command.client, command.request_id)
+        if command.asks:
+            return None
         known = self._requests.get(key)
         if known is not None and _content(known) != _content(command):
             raise RefusedError(
@@ -119,10 +123,17 @@ class CommandTable:
         if client not in clients:
             clients.append(client)
             del clients[:-MAX_WAITING]
+        if len(self._waiting) > MAX_UNANSWERED:
+            del self._waiting[next(iter(self._waiting))]
 
     def apply(self, command: Command, encoded: bytes) -> list[Client]:
-        """Take note of a journalled command event; returns who is to be sent it."""
+        """Take note of a journalled command event; returns who is to be sent it.
+
+        Questions and their answers are not kept: one that is asked again is answered again, as things stand then.
+        """
         key = (command.client, command.request_id)
+        if command.asks:
+            return [] if command.state == "requested" else self._waiting.pop(key, [])
         if command.state == "requested":
             self._requests.setdefault(key, command)
             return []

@@ -368,6 +368,24 @@ def reject(decision: str | None = None, *, acting: Acting) -> int:
 
 
 @app.command
+def drain(worker: str, *, acting: Acting, for_s: For = None) -> int:
+    """Take a worker out of the pool: its requests move on. It is out until it is readmitted, or for that long."""
+    return _act("drain", acting, target=worker, for_s=for_s)
+
+
+@app.command
+def quarantine(worker: str, *, acting: Acting, for_s: For = None) -> int:
+    """Send a worker nothing new; its requests end where they are. It is out until readmitted, or for that long."""
+    return _act("quarantine", acting, target=worker, for_s=for_s)
+
+
+@app.command
+def readmit(worker: str, *, acting: Acting) -> int:
+    """Let a drained or quarantined worker serve again, after a canary."""
+    return _act("readmit", acting, target=worker)
+
+
+@app.command
 def mode(name: Literal["auto", "approve", "observe"], *, acting: Acting) -> int:
     """Let decisions act (auto), wait for approval (approve), or only be recorded (observe)."""
     return _act("mode", acting, value=name)

@@ -12,7 +12,7 @@ from prorsa.bus.commands import CommandClient
 from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
-from prorsa.cli.lines import line_of
+from prorsa.cli.lines import effect_lines, line_of
 from prorsa.cli.options import Acting, Looking, journal_in
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
@@ -45,6 +45,7 @@ def act(acting: Acting, verb: str, *, target: str | None, value: str | None, for
             "target": target,
             "value": value,
             "for_s": for_s,
+            "dry_run": acting.dry_run,
         },
         Command,
     )
@@ -54,7 +55,9 @@ def act(acting: Acting, verb: str, *, target: str | None, value: str | None, for
     if answer.state == "rejected":
         raise RefusedError(answer.detail or f"{verb} was refused")
     if not acting.as_json:
-        narrate(f"accepted: {answer.detail or verb}")
+        narrate(f"{'would be accepted' if acting.dry_run else 'accepted'}: {answer.detail or verb}")
+        for line in effect_lines(answer.effect) if answer.effect is not None else ():
+            print(line)
     return 0
 
 

@@ -1,7 +1,19 @@
-"""One line of text for an event, as ``watch`` prints it."""
+"""Lines of text for events, as ``watch`` prints them, and for the predicted effect of a command."""
 
 from prorsa.clock import seconds
-from prorsa.events import Alert, Command, Decision, Flip, Override, RunBegin, RunEnd, Stamped, WorkerDown, WorkerUp
+from prorsa.events import (
+    Alert,
+    Command,
+    Decision,
+    Flip,
+    Override,
+    PredictedEffect,
+    RunBegin,
+    RunEnd,
+    Stamped,
+    WorkerDown,
+    WorkerUp,
+)
 
 
 def line_of(stamped: Stamped) -> str | None:
@@ -18,10 +30,13 @@ def _text(stamped: Stamped) -> str | None:
             moves = ", ".join(f"{move.worker_id}→{move.to_role}" for move in decision.moves)
             return f"decision {decision.decision_id} {decision.status}: {moves}: {decision.reason}"
         case Flip() as flip:
-            return f"{flip.worker_id} {flip.from_role}→{flip.to_role} {flip.state} ({flip.elapsed_s or 0:.1f} s)"
+            roles = flip.to_role if flip.from_role == flip.to_role else f"{flip.from_role}→{flip.to_role}"
+            return f"{flip.worker_id} {roles} {flip.state} ({flip.elapsed_s or 0:.1f} s)"
         case Override() as override:
             left = "" if override.detail is None else f": {override.detail}"
             return f"{override.kind} {override.target or ''} {override.value or ''} {override.state}{left}"
+        case Command() as command if command.asks:
+            return None
         case Command() as command:
             said = command.detail or command.reason
             return (
@@ -39,3 +54,15 @@ def _text(stamped: Stamped) -> str | None:
             return f"{worker.worker_id} is down: {worker.reason or 'unknown why'}"
         case _:
             return None
+
+
+def effect_lines(effect: PredictedEffect) -> list[str]:
+    """What a dry run says, a fact a line."""
+    lines = [f"split {effect.current} now, {effect.leads_to} after the next decision"]
+    lines += [f"flip {move.worker_id} {move.from_role}→{move.to_role}: {move.reason}" for move in effect.moves]
+    lines += [f"guard {guard.guard}: {guard.text}" for guard in effect.guards]
+    if effect.requests is not None:
+        lines.append(f"requests on these workers: {effect.requests}")
+    if effect.waits_for_approval and effect.moves:
+        lines.append("the plan waits for approval")
+    return lines

@@ -30,6 +30,7 @@ class Acting(Looking):
     reason: Annotated[str, Parameter(help="Why; it is kept in the journal.")]
     owner: Annotated[str | None, Parameter(help="Who acts; by default the user's name.")] = None
     request_id: Annotated[str | None, Parameter(help="Makes a repeat of this command safe.")] = None
+    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would come of it.")] = False
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")] = False
 
 

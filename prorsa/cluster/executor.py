@@ -4,10 +4,13 @@
 :class:`~prorsa.cluster.effects.Effect` and is left when its result arrives. What is not answered in time is asked for
 again; what fails before the role has changed is undone (``restored``: serving in the old role), what fails after it,
 or is not known to be safe, is taken out of service (``quarantined``).
+
+An operator may take a worker out without a new role: ``serving → fenced (→ draining) → quarantined``, and have it back:
+``quarantined → warming → serving``, after a canary as at the end of a flip.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -29,6 +32,10 @@ _AFTER: Final[dict[Action, WorkerState]] = {
     "settle": "switching",
     "switch": "warming",
 }
+
+
+Aim = Literal["flip", "drain", "fence", "return"]
+"""What becomes of a worker: another role, out of the pool (emptied or not), or back into it."""
 
 
 class ExecutorConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -88,6 +95,13 @@ class _Flip:
     requests_resumed: int = 0
     kv_tokens_dropped: int = 0
     undo_reason: str | None = None
+    aim: Aim = "flip"
+
+    @property
+    def last_action(self) -> Action:
+        """The action after which it has reached what it is for."""
+        last: dict[Aim, Action] = {"flip": "admit", "drain": "drain", "fence": "fence", "return": "admit"}
+        return "admit" if self.undo_reason else last[self.aim]
 
     @property
     def effect_id(self) -> str:
@@ -119,6 +133,22 @@ class Executor:
     def start(self, worker: Worker, to_role: Role, *, reason: str, decision_id: int | None, t_ns: int) -> Actions:
         """Begin to flip a serving worker; the caller has asked the guards."""
         assert worker.serving, worker
+        flip = self._begin(worker, to_role, "flip", reason, decision_id, t_ns)
+        worker.to_role = to_role
+        return self._enter(flip, "fenced", t_ns)
+
+    def take_out(self, worker: Worker, *, empty: bool, reason: str, t_ns: int) -> Actions:
+        """Take a serving worker out of the pool; ``empty``: its requests move on, else they end where they are."""
+        assert worker.serving, worker
+        flip = self._begin(worker, worker.role, "drain" if empty else "fence", reason, None, t_ns)
+        return self._enter(flip, "fenced", t_ns)
+
+    def bring_back(self, worker: Worker, *, reason: str, t_ns: int) -> Actions:
+        """Try a quarantined worker with a canary and let it serve again in its role."""
+        assert worker.state == "quarantined", worker
+        return self._enter(self._begin(worker, worker.role, "return", reason, None, t_ns), "warming", t_ns)
+
+    def _begin(self, worker: Worker, to_role: Role, aim: Aim, reason: str, decision_id: int | None, t_ns: int) -> _Flip:
         assert worker.worker_id not in self._flips, worker
         epoch = worker.epoch + 1
         flip = _Flip(
@@ -133,10 +163,10 @@ class Executor:
             state="fenced",
             action="fence",
             asked_ns=t_ns,
+            aim=aim,
         )
         self._flips[worker.worker_id] = flip
-        worker.to_role = to_role
-        return self._enter(flip, "fenced", t_ns)
+        return flip
 
     def on_result(self, result: EffectResult, t_ns: int) -> Actions:
         """Take the result of an effect; results of effects that nobody waits for any more are ignored."""
@@ -172,6 +202,8 @@ class Executor:
         return actions
 
     def _succeed(self, flip: _Flip, t_ns: int) -> Actions:
+        if flip.action == flip.last_action and flip.action != "admit":
+            return self._finish(flip, "quarantined", t_ns)
         if flip.action == "warm":
             return self._ask(flip, "admit", t_ns)
         if flip.action == "admit":
@@ -180,6 +212,8 @@ class Executor:
 
     def _fail(self, flip: _Flip, result: EffectResult, t_ns: int) -> Actions:
         cause = f"{flip.action} failed: {result.detail or 'no detail given'}"
+        if flip.aim == "drain" and flip.action == "drain":
+            return self._quarantine(flip, cause, t_ns)  # what it still holds ends there; it was to leave the pool
         harmless = flip.action in ("fence", "drain", "settle") or (
             flip.action == "switch" and result.safe_to_restore is True
         )
@@ -192,6 +226,8 @@ class Executor:
 
     def _give_up(self, flip: _Flip, t_ns: int) -> Actions:
         cause = f"{flip.action} not answered {flip.tries} times in {self.config.deadline_s(flip.action):g} s each"
+        if flip.aim == "drain" and flip.action == "drain":
+            return self._quarantine(flip, cause, t_ns)
         if flip.action in ("fence", "drain", "settle"):
             return self._undo(flip, cause, t_ns)
         return self._quarantine(flip, cause, t_ns)

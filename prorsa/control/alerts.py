@@ -2,6 +2,7 @@
 
 from prorsa.cluster.registry import Registry
 from prorsa.control.config import ControlConfig
+from prorsa.control.overrides import Overrides
 from prorsa.events import Alert, Decision, Severity, WorkerDown, WorkerUp
 
 _OVERLOAD_AFTER = 3
@@ -28,14 +29,16 @@ class Alerts:
         cleared = self._clear(code, f"{event.worker_id} is back as {event.role}", event.worker_id)
         return cleared + self._clear(f"quarantined:{event.worker_id}", f"{event.worker_id} is back", event.worker_id)
 
-    def tick(self, registry: Registry, config: ControlConfig, t_ns: int) -> list[Alert]:
+    def tick(self, registry: Registry, overrides: Overrides, config: ControlConfig, t_ns: int) -> list[Alert]:
         """Look for workers whose telemetry is stale or that a failed flip has put into quarantine."""
         alerts: list[Alert] = []
         for worker in registry:
             name, age_s = worker.worker_id, worker.age_s(t_ns)
-            if worker.state == "quarantined":
-                text = f"{name} is quarantined after a failed flip: restart it"
+            if worker.state == "quarantined" and overrides.out(name) is None:
+                text = f"{name} is quarantined after a failed flip: restart it, or readmit it"
                 alerts += self._raise(f"quarantined:{name}", "critical", text, name)
+            elif worker.serving:
+                alerts += self._clear(f"quarantined:{name}", f"{name} serves again", name)
             if worker.state != "dead" and age_s is not None and age_s > config.stale_s:
                 alerts += self._raise(f"stale:{name}", "warning", f"{name} has stopped reporting its load", name)
             elif age_s is not None:

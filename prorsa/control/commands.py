@@ -1,4 +1,7 @@
-"""What the controller makes of a command: accepted or rejected, always with a word on why."""
+"""What the controller makes of a command: accepted or rejected, always with a word on why.
+
+A dry run is answered by :mod:`prorsa.control.rehearsal`, on a copy, and changes nothing here.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -6,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from prorsa.clock import nanoseconds
+from prorsa.control.overrides import known_worker
 from prorsa.control.plan import still_allowed
 from prorsa.control.policies import POLICIES, make_policy
+from prorsa.control.rehearsal import answer_question
 from prorsa.errors import ConfigError, RefusedError
 from prorsa.events import Command, Mode, Override
 
@@ -19,6 +24,9 @@ def handle(controller: "Controller", command: Command, t_ns: int, step: "Step") 
     """Carry out a requested command; the answer comes first among the step's events, then what it did."""
     answer_at = len(step.events)
     try:
+        if command.asks:
+            step.events.append(answer_question(controller, command, t_ns, type(step)(), handle))
+            return
         _must_say_why(command)
         detail = _VERBS[command.verb](controller, command, t_ns, step)
     except (RefusedError, ConfigError) as error:
@@ -102,6 +110,37 @@ def _policy(controller: "Controller", command: Command, t_ns: int, step: "Step")
     return f"policy is {controller.policy.name}"
 
 
+def _take_out(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    must_name_worker(command)
+    step.events += controller.overrides.take_out(command, controller.registry, t_ns)
+    step.take(controller.absences.begin(command.target or "", t_ns))
+    controller.decide_soon()
+    if command.verb == "drain":
+        return f"{command.target} takes no new requests; those it has move on to other workers"
+    return f"{command.target} takes no new requests; those it has end where they are"
+
+
+def _readmit(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    must_name_worker(command)
+    worker = known_worker(controller.registry, command.target)
+    controller.absences.check_return(worker.worker_id)
+    step.events += controller.overrides.readmit(command, t_ns)
+    controller.absences.end(worker.worker_id, f"readmitted by {command.owner}: {command.reason}")
+    step.take(controller.absences.advance(t_ns))
+    controller.decide_soon()
+    return f"{worker.worker_id} serves again as {worker.role} once a canary has passed"
+
+
+def must_name_worker(command: Command) -> None:
+    """A command on one worker names it.
+
+    Raises:
+        RefusedError: if it does not.
+    """
+    if not command.target:
+        raise RefusedError(f"{command.verb} takes a worker, as in `{command.verb} w3`")
+
+
 def _must_say_why(command: Command) -> None:
     if not command.reason.strip():
         raise RefusedError(f"{command.verb}: say why (a reason is required)")
@@ -131,4 +170,7 @@ _VERBS: Final[dict[str, Callable[["Controller", Command, int, "Step"], str]]] = 
     "reject": _reject,
     "mode": _mode,
     "policy": _policy,
+    "drain": _take_out,
+    "quarantine": _take_out,
+    "readmit": _readmit,
 }

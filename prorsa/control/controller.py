@@ -14,6 +14,7 @@ from prorsa.clock import nanoseconds
 from prorsa.cluster.effects import Effect
 from prorsa.cluster.executor import Actions, Executor
 from prorsa.cluster.registry import Registry
+from prorsa.control.absence import Absences
 from prorsa.control.alerts import Alerts
 from prorsa.control.commands import handle
 from prorsa.control.config import ControlConfig
@@ -79,6 +80,7 @@ class Controller:
         self.registry = Registry()
         self.executor = Executor(config.executor)
         self.overrides = Overrides(config.override_s)
+        self.absences = Absences(self.registry, self.executor, self.overrides)
         self.cost = CostModel(config.profile)
         self.alerts = Alerts()
         self.mode: Mode = config.mode
@@ -121,8 +123,17 @@ class Controller:
         if self.predictor is not None:
             self.predictor.observe(stamped)
         if step.events:
-            step.events += self.overrides.advance(self.registry, stamped.t_ns)
+            self._advance_overrides(stamped.t_ns, step)
         return step
+
+    def _advance_overrides(self, t_ns: int, step: Step) -> None:
+        """Follow the overrides; workers whose time out of the pool is over come back."""
+        changes = self.overrides.advance(self.registry, t_ns)
+        for change in changes:
+            if change.state == "expired" and change.kind in ("drain", "quarantine") and change.target is not None:
+                self.absences.end(change.target, f"{change.kind} by {change.owner} has expired")
+        step.events += changes
+        step.take(self.absences.advance(t_ns))
 
     def _worker_changed(self, stamped: Stamped, event: WorkerUp | WorkerDown, step: Step) -> None:
         worker = self.registry.get(event.worker_id)
@@ -132,6 +143,7 @@ class Controller:
             step.take(self.executor.on_worker_gone(worker, stamped.t_ns, reason))
         self.registry.observe(stamped)
         step.events += self.alerts.worker(event)
+        step.take(self.absences.begin(event.worker_id, stamped.t_ns))
         self.decide_soon()
 
     # --- ticks ------------------------------------------------------------------------------------------------------
@@ -155,8 +167,8 @@ class Controller:
                     settled=frame.settled,
                 )
             )
-        step.events += self.overrides.advance(self.registry, t_ns)
-        step.events += self.alerts.tick(self.registry, self.config, t_ns)
+        self._advance_overrides(t_ns, step)
+        step.events += self.alerts.tick(self.registry, self.overrides, self.config, t_ns)
         self._expire_proposal(t_ns)
         if self.decides_at(t_ns):
             self._next_decision_ns = t_ns + nanoseconds(self.config.decide_s)
@@ -181,7 +193,7 @@ class Controller:
     def _decide(self, t_ns: int, upto_hub_seq: int, step: Step) -> None:
         if not len(self.registry):
             return
-        want, plan = self._want(t_ns)
+        want, plan = self.plan(t_ns)
         decision = self._decision(want, plan, t_ns, upto_hub_seq)
         self.last_decision = decision
         step.events.append(decision)
@@ -191,7 +203,8 @@ class Controller:
         elif decision.status == "applied":
             self.start(decision.moves, decision.decision_id, t_ns, step)
 
-    def _want(self, t_ns: int) -> tuple[Want, Plan]:
+    def plan(self, t_ns: int) -> tuple[Want, Plan]:
+        """What the policy wants now, and what overrides and guards make of it; nothing is started."""
         current = self.registry.destined()
         bounds = self.overrides.bounds(self.registry)
         if bounds is None:

@@ -1,7 +1,8 @@
-"""Operator overrides: pin a worker, hold a split, freeze; their checks, their expiry and their honest life.
+"""Operator overrides: pin a worker, take it out, hold a split, freeze; their checks, expiry and honest life.
 
 ``requested → accepted → draining → effective``, or ``rejected``; ended as ``expired`` or ``released``. Overrides key on
-``worker_id`` and live on the run clock. A pin or split that cannot come true is refused by name, at once.
+``worker_id`` and live on the run clock. A pin or split that cannot come true is refused by name, at once. A worker
+that was taken out (drained, or quarantined as it is) stays out until it is readmitted, or for as long as was said.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from prorsa.cluster.registry import Registry, Worker
 from prorsa.control.policies import parse_split
 from prorsa.control.solver import Bounds
 from prorsa.errors import ConfigError, RefusedError
-from prorsa.events import Command, Override, OverrideState, OverrideView, Role, Split
+from prorsa.events import Command, Override, OverrideKind, OverrideState, OverrideView, Role, Split
 
 SPLIT = "split"
 FREEZE = "freeze"
@@ -27,10 +28,10 @@ class Entry:
     """One override in force, or lately ended (``ended_ns``)."""
 
     override_id: str
-    kind: Literal["pin", "split", "freeze"]
+    kind: OverrideKind
     owner: str
     reason: str
-    expires_ns: int
+    expires_ns: int | None
     target: str | None = None
     value: str | None = None
     state: OverrideState = "accepted"
@@ -62,17 +63,18 @@ class Entry:
             reason=self.reason,
             target=self.target,
             value=self.value,
-            expires_in_s=None if ended else max(0.0, seconds(self.expires_ns - t_ns)),
+            expires_in_s=None if ended or self.expires_ns is None else max(0.0, seconds(self.expires_ns - t_ns)),
             detail=self.detail,
         )
 
 
 class Overrides:
-    """All overrides of a run: pins by worker, at most one split and one freeze."""
+    """All overrides of a run: pins and workers taken out by worker, at most one split and one freeze."""
 
     def __init__(self, default_life_s: float) -> None:
         self._default_life_s = default_life_s
         self._pins: dict[str, Entry] = {}
+        self._out: dict[str, Entry] = {}
         self._split: Entry | None = None
         self._freeze: Entry | None = None
         self._ended: list[Entry] = []
@@ -95,6 +97,14 @@ class Overrides:
     def pins(self) -> Iterable[Entry]:
         """All pins in force, oldest first."""
         return self._pins.values()
+
+    def out(self, worker_id: str) -> Entry | None:
+        """The drain or quarantine that keeps a worker out of the pool."""
+        return self._out.get(worker_id)
+
+    def outs(self) -> Iterable[Entry]:
+        """All workers that are kept out, oldest first."""
+        return self._out.values()
 
     def views(self, t_ns: int) -> tuple[OverrideView, ...]:
         """All in force, then those that ended in the last minute."""
@@ -148,6 +158,31 @@ class Overrides:
         self._freeze.state = "effective"
         return [*events, accepted, self._freeze.event()]
 
+    def take_out(self, command: Command, registry: Registry, t_ns: int) -> list[Override]:
+        """Keep a serving worker out of the pool; a pin of it is released.
+
+        Raises:
+            RefusedError: for a worker that does not serve, or that the pool cannot do without.
+        """
+        worker = _serving(registry, command)
+        rest = [other for other in registry if other.serving and other.role == worker.role and other is not worker]
+        if not rest:
+            raise RefusedError(f"{worker.worker_id} is the last serving {worker.role} worker: flip another one first")
+        pins = {key: _role(entry.value) for key, entry in self._pins.items() if key != worker.worker_id}
+        if worker.role != "mixed" and _bounds(registry, pins, without=worker.worker_id) is None:
+            raise RefusedError(
+                f"without {worker.worker_id} pins leave no worker for one of the roles; release one first"
+            )
+        kind: OverrideKind = "drain" if command.verb == "drain" else "quarantine"
+        released = self._end(self._pins.pop(worker.worker_id, None), "released", t_ns, f"{kind} by {command.owner}")
+        entry = self._out[worker.worker_id] = self._make(kind, command, t_ns)
+        return [*released, entry.event()]
+
+    def readmit(self, command: Command, t_ns: int) -> list[Override]:
+        """A worker may serve again: what kept it out, if that was an operator, is released."""
+        entry = self._out.pop(command.target or "", None)
+        return self._end(entry, "released", t_ns, f"by {command.owner}: {command.reason}")
+
     def release(self, command: Command, t_ns: int) -> list[Override]:
         """End the pin of a worker, the split override or the freeze.
 
@@ -161,6 +196,8 @@ class Overrides:
             entry, self._freeze = self._freeze, None
         elif command.target in self._pins:
             entry = self._pins.pop(command.target)
+        elif command.target in self._out:
+            raise RefusedError(f"{command.target} is out of the pool: readmit it instead")
         else:
             there = ", ".join(entry.target or entry.kind for entry in self._in_force()) or "nothing"
             raise RefusedError(f"nothing to release at {command.target!r}; in force: {there}")
@@ -170,7 +207,11 @@ class Overrides:
         """Expire what has run out, and follow each override on its way to being effective."""
         events: list[Override] = []
         for entry in list(self._in_force()):
-            if t_ns >= entry.expires_ns:
+            if entry.kind in ("drain", "quarantine") and _came_back(entry, registry):
+                self._drop(entry)
+                events += self._end(entry, "rejected", t_ns, f"{entry.target} could not be taken out of the pool")
+                continue
+            if entry.expires_ns is not None and t_ns >= entry.expires_ns:
                 self._drop(entry)
                 events += self._end(entry, "expired", t_ns, None)
                 continue
@@ -185,11 +226,14 @@ class Overrides:
         return _bounds(registry, {worker_id: _role(entry.value) for worker_id, entry in self._pins.items()})
 
     def _in_force(self) -> list[Entry]:
-        return [*self._pins.values(), *(entry for entry in (self._split, self._freeze) if entry)]
+        single = (entry for entry in (self._split, self._freeze) if entry)
+        return [*self._pins.values(), *self._out.values(), *single]
 
     def _drop(self, entry: Entry) -> None:
         if entry.kind == "pin" and entry.target is not None:
             del self._pins[entry.target]
+        elif entry.kind in ("drain", "quarantine") and entry.target is not None:
+            del self._out[entry.target]
         elif entry.kind == "split":
             self._split = None
         else:
@@ -205,17 +249,22 @@ class Overrides:
             return "draining" if worker.switching and worker.to_role == entry.value else "accepted"
         if entry.kind == "split":
             return _split_state(entry, registry.split())
-        return "effective"
+        if entry.kind == "freeze":
+            return "effective"
+        worker = registry.get(entry.target or "")
+        # A worker that dies while it is out is out; whatever comes back under its name is taken out again.
+        return "draining" if worker is not None and worker.switching else "effective"
 
-    def _make(self, kind: Literal["pin", "split", "freeze"], command: Command, t_ns: int) -> Entry:
-        life_s = self._default_life_s if command.for_s is None else command.for_s
+    def _make(self, kind: OverrideKind, command: Command, t_ns: int) -> Entry:
+        lasts = kind in ("drain", "quarantine")
+        life_s = (None if lasts else self._default_life_s) if command.for_s is None else command.for_s
         return Entry(
             override_id=command.request_id,
             kind=kind,
             owner=command.owner,
             reason=command.reason,
-            expires_ns=t_ns + nanoseconds(life_s),
-            target=command.target if kind == "pin" else None,
+            expires_ns=None if life_s is None else t_ns + nanoseconds(life_s),
+            target=command.target if kind in ("pin", "drain", "quarantine") else None,
             value=command.value,
         )
 
@@ -244,8 +293,12 @@ def _split_state(entry: Entry, now: Split) -> OverrideState:
     return entry.state
 
 
-def _bounds(registry: Registry, pins: dict[str, Role | None]) -> Bounds | None:
-    workers = [worker for worker in registry if worker.role != "mixed" and (worker.serving or worker.switching)]
+def _bounds(registry: Registry, pins: dict[str, Role | None], without: str | None = None) -> Bounds | None:
+    workers = [
+        worker
+        for worker in registry
+        if worker.role != "mixed" and (worker.serving or worker.switching) and worker.worker_id != without
+    ]
     fixed = [_fixed_role(worker, pins.get(worker.worker_id)) for worker in workers]
     low = max(1, fixed.count("prefill"))
     high = len(workers) - max(1, fixed.count("decode"))
@@ -258,11 +311,36 @@ def _fixed_role(worker: Worker, pin: Role | None) -> Role | None:
     return None if worker.flippable else worker.role
 
 
-def _flippable(registry: Registry, worker_id: str, role: Role) -> Worker:
-    worker = registry.get(worker_id)
+def _came_back(entry: Entry, registry: Registry) -> bool:
+    """Whether a worker serves although it was taken out: the router refused to fence it."""
+    worker = registry.get(entry.target or "")
+    return worker is not None and worker.serving
+
+
+def known_worker(registry: Registry, worker_id: str | None) -> Worker:
+    """The worker of that id.
+
+    Raises:
+        RefusedError: if there is none; names those that there are.
+    """
+    worker = registry.get(worker_id or "")
     if worker is None:
         known = ", ".join(known.worker_id for known in registry) or "none yet"
         raise RefusedError(f"no worker {worker_id!r}; there are {known}")
+    return worker
+
+
+def _serving(registry: Registry, command: Command) -> Worker:
+    worker = known_worker(registry, command.target)
+    if worker.switching:
+        raise RefusedError(f"{worker.worker_id} is {worker.state}: wait until it serves, then {command.verb} it")
+    if not worker.serving:
+        raise RefusedError(f"{worker.worker_id} is {worker.state}: it takes no requests as it is")
+    return worker
+
+
+def _flippable(registry: Registry, worker_id: str, role: Role) -> Worker:
+    worker = known_worker(registry, worker_id)
     if worker.state in ("dead", "quarantined"):
         raise RefusedError(f"{worker_id} is {worker.state}: it can be pinned when it serves again")
     if worker.role != role and not worker.flippable:

@@ -52,7 +52,7 @@ def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool, orders_alone
     current = pool.registry.destined()
     if pool.overrides.frozen is not None:
         entry = pool.overrides.frozen
-        left_s = seconds(entry.expires_ns - pool.t_ns)
+        left_s = seconds((entry.expires_ns or pool.t_ns) - pool.t_ns)
         verdicts.add("freeze", f"frozen by {entry.owner} for {left_s:.0f} s: {entry.reason}")
         return Plan(current, (), by_operator=False, guards=tuple(verdicts.effects))
     if pool_holds(pool.registry, updating_to=pool.updating_to, verdicts=verdicts):

@@ -12,6 +12,7 @@ def make_view(controller: Controller, t_ns: int, upto_hub_seq: int, *, gaps: int
     workers = tuple(_worker(worker, controller, t_ns) for worker in controller.registry)
     predictor, run, frame = controller.predictor, controller.run, controller.frame
     counts = predictor.table.counts() if predictor else {}
+    flows = predictor.table.flows() if predictor else {}
     return View(
         tick_ns=t_ns,
         upto_hub_seq=upto_hub_seq,
@@ -20,6 +21,7 @@ def make_view(controller: Controller, t_ns: int, upto_hub_seq: int, *, gaps: int
         split=controller.registry.split(),
         workers=workers,
         trajectories=counts,
+        flows=flows,
         overrides=controller.overrides.views(t_ns),
         forecast=frame.rows if frame else (),
         scores=predictor.scores.summary() if predictor else {},
@@ -29,6 +31,7 @@ def make_view(controller: Controller, t_ns: int, upto_hub_seq: int, *, gaps: int
         output_tokens_per_s=_total(worker.output_tokens_per_s for worker in workers),
         prefill_tokens_per_s=_total(worker.prefill_tokens_per_s for worker in workers),
         idle=_idle(workers),
+        mean_context_tokens=frame.mean_context_tokens if frame else None,
         gaps=gaps,
         repaired=predictor.table.repaired_total if predictor else 0,
         scenario=run.scenario if run else None,

@@ -1,6 +1,8 @@
 """Who is live, in which state, and what each waits for."""
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -9,8 +11,19 @@ from prorsa.forecast.folding import RecentIds
 from prorsa.forecast.requests import LifecycleSink
 from prorsa.forecast.waits import Wait
 
+_ENDED: Final = len(State)
+
 MAX_ENDED_IDS: Final = 4096
 """Ended trajectories that are remembered, so that events that come late do not bring them back."""
+
+
+class Standing(NamedTuple):
+    """A live trajectory: its slot, and since when it has been live and in its state, as far as was heard."""
+
+    name: str
+    slot: int
+    born_s: float | None
+    entered_s: float | None
 
 
 class Roster:
@@ -31,6 +44,9 @@ class Roster:
         self._names: dict[int, str] = {}
         self._heard_s: dict[int, float] = {}
         self._counts = [0] * len(State)
+        self._flows: Counter[tuple[int, int]] = Counter()
+        self._born_s: dict[int, float] = {}
+        self._entered_s: dict[int, float] = {}
         self._ended_ids = RecentIds(MAX_ENDED_IDS)
 
     def __len__(self) -> int:
@@ -39,6 +55,15 @@ class Roster:
     def counts(self) -> dict[str, int]:
         """Live trajectories by the lower-case name of their state."""
         return {state.name.lower(): self._counts[state] for state in State}
+
+    def flows(self) -> dict[str, int]:
+        """How many trajectories have gone from one state to another since the run began, as ``decode>tool``."""
+        return {f"{_name(before)}>{_name(after)}": count for (before, after), count in self._flows.items()}
+
+    def standings(self) -> Iterator[Standing]:
+        """Every live trajectory, in no order."""
+        for name, slot in self._slots.items():
+            yield Standing(name, slot, self._born_s.get(slot), self._entered_s.get(slot))
 
     def find(self, name: str | None) -> int | None:
         """The slot of a trajectory if it is live."""
@@ -62,6 +87,7 @@ class Roster:
                 self.repaired["late"] += 1
                 return None
             slot = self._take(name)
+            self._born_s[slot] = self._entered_s[slot] = t_s
             self.repaired["trajectory_inferred"] += inferred
         self.hear(slot, t_s)
         return slot
@@ -99,9 +125,13 @@ class Roster:
     def enter(self, slot: int, state: State) -> None:
         """Move a trajectory to a state."""
         states = self.columns.state
-        self._counts[states[slot]] -= 1
+        before = int(states[slot])
+        self._counts[before] -= 1
         self._counts[state] += 1
         states[slot] = state
+        if before != state:
+            self._flows[before, int(state)] += 1
+            self._entered_s[slot] = self._heard_s.get(slot, self._entered_s.get(slot, 0.0))
 
     def wait(self, slot: int, key: int, t_s: float, expected_s: float | None = None) -> None:
         """A wait begins; ``expected_s`` is what its owner expects."""
@@ -129,6 +159,13 @@ class Roster:
         self._heard_s.pop(slot, None)
         self._ended_ids.add(name)
         self._counts[self.columns.state[slot]] -= 1
+        self._flows[int(self.columns.state[slot]), _ENDED] += 1
+        self._born_s.pop(slot, None)
+        self._entered_s.pop(slot, None)
         self.columns.release(slot)
         self.done += 1
         self._sink.ended()
+
+
+def _name(state: int) -> str:
+    return "done" if state == _ENDED else State(state).name.lower()

@@ -18,7 +18,7 @@ stale                 a trajectory was silent for ``stale_s`` and is given up
 ====================  =================================================================================================
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from prorsa import events as ev
@@ -26,7 +26,7 @@ from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.folding import SeqFolder
 from prorsa.forecast.requests import LifecycleSink, Seen
-from prorsa.forecast.roster import Roster
+from prorsa.forecast.roster import Roster, Standing
 from prorsa.forecast.turns import PluginEvent, Turns
 from prorsa.forecast.waits import Wait, WaitKeys
 
@@ -118,6 +118,18 @@ class TrajectoryTable:
     def counts(self) -> dict[str, int]:
         """Live trajectories by state (its name in lower case), and ``done``: those that have ended."""
         return {**self._roster.counts(), "done": self._roster.done}
+
+    def flows(self) -> dict[str, int]:
+        """Moves between states since the run began, as ``decode>tool``; ``done`` is the end of a trajectory."""
+        return self._roster.flows()
+
+    def standings(self) -> Iterator[Standing]:
+        """Every live trajectory with its slot in :attr:`columns`, in no order."""
+        return self._roster.standings()
+
+    def tool_name(self, key: int) -> str | None:
+        """The name of the tool that a wait is for; None for other waits."""
+        return self._keys.name(key)
 
     def state_of(self, trajectory_id: str) -> State | None:
         """The state of a live trajectory; None if it is not live."""

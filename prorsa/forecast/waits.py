@@ -34,6 +34,7 @@ class WaitKeys:
 
     def __init__(self) -> None:
         self._tools: dict[str, int] = {}
+        self._names: list[str] = []
 
     def tool(self, name: str) -> int:
         """The key of the tool ``name``."""
@@ -44,7 +45,13 @@ class WaitKeys:
             return Wait.UNKNOWN_TOOL
         key = len(Wait) + len(self._tools)
         self._tools[name] = key
+        self._names.append(name)
         return key
+
+    def name(self, key: int) -> str | None:
+        """The tool of a key; None for a wait that is no tool."""
+        index = key - len(Wait)
+        return self._names[index] if 0 <= index < len(self._names) else None
 
     def __len__(self) -> int:
         """Keys in use: all of :class:`Wait` and the tools seen."""
