@@ -23,6 +23,7 @@ from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
 from prorsa.control.seen import with_perfect
+from prorsa.control.waiting import Waiting
 from prorsa.events import (
     EVENT_TYPES,
     AnyEvent,
@@ -72,9 +73,10 @@ class Controller:
     Args:
         config: its settings; journalled by whoever starts the run.
         predictor: the forecast, or None to run without one (policies that need one then hold the split).
+        policy: decides instead of the one that the settings name.
     """
 
-    def __init__(self, config: ControlConfig, predictor: Predictor | None) -> None:
+    def __init__(self, config: ControlConfig, predictor: Predictor | None, policy: Policy | None = None) -> None:
         self.config = config
         self.predictor = predictor
         self.registry = Registry()
@@ -84,7 +86,8 @@ class Controller:
         self.cost = CostModel(config.profile)
         self.alerts = Alerts()
         self.mode: Mode = config.mode
-        self.policy: Policy = make_policy(config.policy)
+        self.waiting = Waiting()
+        self.policy: Policy = policy or make_policy(config.policy)
         self.frame: Frame | None = None
         self.last_decision: Decision | None = None
         self.proposal: Decision | None = None
@@ -120,6 +123,7 @@ class Controller:
                 self.registry.observe(stamped)
                 if isinstance(event, WorkerLoad):
                     self.cost.observe(event, self.registry)
+        self.waiting.observe(event)
         if self.predictor is not None:
             self.predictor.observe(stamped)
         if step.events:
@@ -216,7 +220,7 @@ class Controller:
             return Want(split=current, reason=reason), Plan(current, (), by_operator=False, guards=())
         want = self.policy.decide(self.context(t_ns))
         orders_alone = self.mode == "approve"
-        return want, make_plan(want, self.pool(t_ns), bounds, own=self.policy.own, orders_alone=orders_alone)
+        return want, make_plan(want, self.pool(t_ns), bounds, economy=self.policy.economy, orders_alone=orders_alone)
 
     def pool(self, t_ns: int) -> Pool:
         """What planning looks at now."""
@@ -235,6 +239,9 @@ class Controller:
             cost=self.cost,
             kv_capacity=min(capacities) if capacities else None,
             config=self.config,
+            workers=tuple(worker for worker in self.registry if worker.serving),
+            waiting=self.waiting,
+            flips_under_way=len(self.executor),
         )
 
     def _decision(self, want: Want, plan: Plan, t_ns: int, upto_hub_seq: int) -> Decision:

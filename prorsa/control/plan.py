@@ -42,8 +42,8 @@ class Plan:
     guards: tuple[GuardEffect, ...]
 
 
-def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool, orders_alone: bool = False) -> Plan:
-    """Apply overrides and guards to what the policy wants; ``own`` policies get the economy guards too.
+def make_plan(want: Want, pool: Pool, bounds: Bounds, *, economy: bool, orders_alone: bool = False) -> Plan:
+    """Apply overrides and guards to what the policy wants; the economy guards too where ``economy`` says so.
 
     With ``orders_alone`` a plan that carries out an operator's pin holds no move of the policy: where plans wait for
     approval, an order must not take others along.
@@ -60,7 +60,7 @@ def make_plan(want: Want, pool: Pool, bounds: Bounds, *, own: bool, orders_alone
     pinned = _pin_moves(pool, verdicts)
     target, by_operator = _target(want, pool, bounds, verdicts)
     shift = target.prefill - current.prefill - _prefill_change(pinned)
-    economy = own and not by_operator
+    economy = economy and not by_operator
     moves = list(pinned)
     if by_operator or not (orders_alone and pinned):
         taken = {move.worker_id for move in pinned}

@@ -1,0 +1,35 @@
+"""The policies: pure functions from what is known to a wanted split, with the reason.
+
+A policy wants; overrides and guards decide what comes of it. ``alternatives`` and ``inputs`` go into the decision
+event as they are.
+"""
+
+from prorsa.control.policies.base import Context, Policy, Want
+from prorsa.control.policies.fixed import Colocated, Planned, Static, parse_colocated, parse_split
+from prorsa.control.policies.names import (
+    CLAIRVOYANT,
+    COLOCATED_TUNED,
+    POLICIES,
+    SIMULATED,
+    STATIC_BEST,
+    make_policy,
+    make_simulated,
+)
+
+__all__ = [
+    "CLAIRVOYANT",
+    "COLOCATED_TUNED",
+    "POLICIES",
+    "SIMULATED",
+    "STATIC_BEST",
+    "Colocated",
+    "Context",
+    "Planned",
+    "Policy",
+    "Static",
+    "Want",
+    "make_policy",
+    "make_simulated",
+    "parse_colocated",
+    "parse_split",
+]

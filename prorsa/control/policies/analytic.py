@@ -1,0 +1,112 @@
+"""``analytic``: the ratio formula over the forecast, and what a change of the split would save by it."""
+
+from dataclasses import dataclass
+
+from prorsa.control.policies.base import Context, Want
+from prorsa.control.solver import Need, Solution, solve
+from prorsa.events import Split
+from prorsa.forecast.frame import Frame
+
+
+class Analytic:
+    """The ratio formula over the forecast: prefill by throughput, decode by KV capacity with a margin."""
+
+    economy = True
+    flips = True
+    needs_forecast = True
+    needs_events = True
+
+    def __init__(self, name: str = "analytic") -> None:
+        self.name = name
+
+    def decide(self, context: Context) -> Want:
+        """Solve for the forecast demand; without a forecast or a known capacity, the present split stays."""
+        known = _known(context)
+        if isinstance(known, str):
+            return Want(split=context.current, reason=f"no {known} yet: the split stays")
+        need, inputs = _need(known, context, context.config.horizon_s)
+        solution = solve(need, context.bounds, context.current.prefill)
+        return Want(
+            split=Split(prefill=solution.prefill, decode=solution.decode),
+            reason=_explain(need, solution, context),
+            inputs=inputs,
+            alternatives=solution.alternatives,
+            overloaded=solution.case == "overload",
+            relief_s=_relief_s(known, Split(prefill=solution.prefill, decode=solution.decode), context),
+        )
+
+    def state(self) -> str:
+        """Nothing to remember."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    frame: Frame
+    kv_capacity: int
+    prefill_tokens_per_s: float
+
+
+def _known(context: Context) -> _Known | str:
+    """What the formula needs, or the name of what is missing."""
+    frame = context.frame
+    if frame is None:
+        return "forecast"
+    if context.kv_capacity is None:
+        return "KV capacity"
+    rate = context.cost.prefill_tokens_per_s(frame.mean_new_tokens, frame.mean_prefix_tokens)
+    return "prefill rate" if rate is None else _Known(frame, context.kv_capacity, rate)
+
+
+def _need(known: _Known, context: Context, horizon_s: float) -> tuple[Need, dict[str, float | None]]:
+    config = context.config
+    prefill = known.frame.get("prefill", horizon_s)
+    kv = known.frame.get("kv_need", horizon_s)
+    demand_tokens = prefill.mean if prefill.p50 is None else prefill.p50
+    kv_tokens = kv.mean if kv.p90 is None else kv.p90
+    need = Need(
+        prefill=demand_tokens / (horizon_s * known.prefill_tokens_per_s * config.prefill_utilisation),
+        decode=kv_tokens * (1.0 + config.kv_margin) / known.kv_capacity,
+    )
+    inputs: dict[str, float | None] = {
+        "prefill_demand_tokens": round(demand_tokens, 1),
+        "kv_need_tokens": round(kv_tokens, 1),
+        "prefill_tokens_per_s": round(known.prefill_tokens_per_s, 1),
+        "kv_capacity_tokens": float(known.kv_capacity),
+        "need_prefill": round(need.prefill, 4),
+        "need_decode": round(need.decode, 4),
+    }
+    return need, inputs
+
+
+def relief_s(split: Split, context: Context) -> float | None:
+    """Worker-seconds of work that the present split would leave undone within the decision horizon and ``split`` not.
+
+    None without a forecast or a known capacity.
+    """
+    known = _known(context)
+    return None if isinstance(known, str) else _relief_s(known, split, context)
+
+
+def _relief_s(known: _Known, wanted: Split, context: Context) -> float:
+    # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
+    # would still be undone then.
+    horizon_s = context.config.decision_horizon_s
+    need, _ = _need(known, context, horizon_s)
+
+    def undone_s(split: Split) -> float:
+        return (max(0.0, need.prefill - split.prefill) + max(0.0, need.decode - split.decode)) * horizon_s
+
+    return undone_s(context.current) - undone_s(wanted)
+
+
+def _explain(need: Need, solution: Solution, context: Context) -> str:
+    asks = f"{context.config.horizon_s:g} s ahead ask for {need.prefill:.1f} prefill and {need.decode:.1f} decode"
+    split = f"{solution.prefill}P:{solution.decode}D"
+    match solution.case:
+        case "slack":
+            return f"{asks}: {split} has room, it stays"
+        case "move":
+            return f"{asks}: {split} is the nearest split that fits"
+        case "overload":
+            return f"{asks}, more than the pool has: {split} shares the shortage ({solution.load:.1f}x)"
