@@ -11,7 +11,7 @@ from prorsa.cluster.router.config import RouterConfig
 from prorsa.cluster.scenario import Scenario
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
-from prorsa.control.policies import make_policy
+from prorsa.control.policies import make_policy, make_simulated
 from prorsa.errors import ConfigError
 from prorsa.events import Mode, Role, Stamped
 
@@ -30,6 +30,24 @@ Recorder = Callable[[list[Stamped]], None]
 """Keeps the stamped events of a run, in order."""
 
 
+class Tuning(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a policy that is found by trying was found.
+
+    Attributes:
+        asked: the policy as on the command line, as in ``static:best``.
+        chosen: the best of those tried.
+        figure: what they were compared by, a key of the run row.
+        seeds: the seeds that they were tried on; none that is scored.
+        tried: mean of the figure over these seeds, by policy.
+    """
+
+    asked: str
+    chosen: str
+    figure: str
+    seeds: tuple[int, ...]
+    tried: dict[str, float]
+
+
 class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="embedded"):
     """All that makes a run of the embedded cluster what it is: kept in its journal, and told to its processes."""
 
@@ -40,6 +58,12 @@ class RunPlan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag
     sessions: str | None = None
     speed: float = 1.0
     scored: bool = True
+    tuning: Tuning | None = None
+
+    @property
+    def asked(self) -> str:
+        """The policy that was asked for; the controller's may be what trying has made of it."""
+        return self.tuning.asked if self.tuning else self.control.policy
 
     def to_meta(self) -> dict[str, object]:
         """As plain data, for a journal's manifest."""
@@ -102,19 +126,22 @@ def make_plan(
     scored: bool = True,
     speed: float = 1.0,
     mode: Mode = "auto",
+    batch: bool = False,
 ) -> RunPlan:
     """A checked plan. What is not ``scored`` makes a forecast only if its policy decides by it.
+
+    ``batch`` allows the policies that only a batch simulation can run; `prorsa.tuning` settles them.
 
     Raises:
         ConfigError: for an unknown policy, a split that is not the pool's, or workers that the policy could not flip.
     """
-    chosen = make_policy(policy, scenario.workers)
-    if scenario.workers < 2 and policy != "colocated":
+    chosen = make_simulated(policy, scenario.workers) if batch else make_policy(policy, scenario.workers)
+    if scenario.workers < 2 and not policy.startswith("colocated"):
         raise ConfigError(f"policy {policy} needs at least 2 workers, one of each role; {scenario.name} has 1")
     profile = load_profile(scenario.profile)
     if forecast == "perfect" and speed != 1.0:
         raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")
-    if not profile.flippable and chosen.own:
+    if not profile.flippable and chosen.flips:
         why = profile.why_not_flippable or "SGLang refuses it"
         raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
     made = forecast if scored or chosen.needs_forecast else None
@@ -140,7 +167,7 @@ def initial_roles(plan: RunPlan) -> list[Role]:
     """Roles at the start: the fixed split's; for adaptive policies the scenario's, half and half if it says nothing."""
     workers = plan.scenario.workers
     policy = plan.control.policy
-    if policy == "colocated":
+    if policy.startswith("colocated"):
         return ["mixed"] * workers
     prefill = plan.scenario.initial_prefill
     if policy.startswith("static:"):
@@ -163,7 +190,8 @@ def run_row(
         "scenario": plan.scenario.name,
         "profile": profile.name,
         "profile_validated": profile.validated,
-        "policy": plan.control.policy,
+        "policy": plan.asked,
+        "tuning": None if plan.tuning is None else msgspec.to_builtins(plan.tuning),
         "seed": plan.seed,
         "workers": plan.scenario.workers,
         "concurrency": plan.scenario.concurrency,

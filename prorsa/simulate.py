@@ -9,6 +9,7 @@ from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.controller import Controller, Step
+from prorsa.control.policies import Policy, make_policy
 from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
 from prorsa.events import AnyEvent, ForecastRow, Stamped
@@ -36,7 +37,9 @@ def simulate(
 ) -> dict[str, object]:
     """Run a plan to its end and report it in the form of the command line's contract."""
     started = time.perf_counter()
-    loop = _Loop(plan, make_simulation(plan, workload, emit=_wants_events(plan, recorder)), recorder, progress)
+    policy = make_policy(plan.control.policy, plan.scenario.workers)
+    simulation = make_simulation(plan, workload, emit=_wants_events(plan, policy, recorder))
+    loop = _Loop(plan, simulation, recorder, progress)
     loop.run()
     return report(plan, loop.simulation, loop.controller, time.perf_counter() - started)
 
@@ -117,8 +120,8 @@ class _Loop:
             self._rows = []
 
 
-def _wants_events(plan: RunPlan, recorder: Recorder | None) -> bool:
-    return plan.control.forecast is not None or recorder is not None
+def _wants_events(plan: RunPlan, policy: Policy, recorder: Recorder | None) -> bool:
+    return plan.control.forecast is not None or recorder is not None or policy.needs_events
 
 
 def _sim_config(plan: RunPlan) -> SimConfig:

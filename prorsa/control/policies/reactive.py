@@ -8,6 +8,7 @@ from typing import Final
 
 from prorsa.clock import seconds
 from prorsa.cluster.registry import Worker
+from prorsa.cluster.step import RankWork, step_parts
 from prorsa.control.policies.base import Context, Want, shifted
 from prorsa.control.policies.signals import (
     decode_kv_held,
@@ -160,9 +161,10 @@ class Proportional:
         kv_tokens = sum(load.kv_used or 0 for load in loads)
         if profile is None or not running or not kv_tokens:
             return None
-        held = _FULL_KV * profile.kv_tokens
-        batch = min(held * running / kv_tokens, float(profile.max_running))
-        return profile.ranks * batch / profile.decode_step_s(batch, batch * kv_tokens / running)
+        each = kv_tokens / running
+        batch = max(1, int(min(_FULL_KV * profile.kv_tokens / each, profile.max_running)))
+        full = RankWork(batch=batch, context_tokens=int(batch * each))
+        return profile.ranks * batch / step_parts(profile, [full] * profile.ranks).step_s
 
 
 PROPORTIONAL_TOLERANCE: Final = 0.1
