@@ -74,6 +74,13 @@ def evict(s: State, rank: int) -> None:
 
 
 @kernel
+def lock(s: State, rank: int, tokens: int) -> None:
+    """Give requests that hold KV on a rank ``tokens`` more, evicting cache where the pool is full."""
+    s.ranks[rank].locked += tokens
+    evict(s, rank)
+
+
+@kernel
 def _stem(s: State, i: int) -> int:
     """The entry of the stem that the context of ``i`` begins with; -1 where it shares nothing."""
     if s.trajectories[i].shared == 0:
@@ -126,22 +133,21 @@ def hold(s: State, rank: int, i: int, tokens: int, most: int) -> int:
     What the rank has of the first ``most`` of them is used: returns how many. What comes from the host tier is noted
     as ``TRAJECTORY.loaded``; the caller waits for it.
     """
-    trajectory, r = s.trajectories[i], s.ranks[rank]
+    trajectory = s.trajectories[i]
     cached = min(reach(s, rank, i), most)
     trajectory.loaded = max(cached - on_device(s, rank, i), 0)
     stem = _stem(s, i)
     _shorten(s, rank, i, 0)
     unlist(s, rank, i)
-    r.locked += tokens
     if stem >= 0:
-        _pin(s, rank, i, stem, cached)
-    evict(s, rank)
+        _pin(s, rank, i, stem, cached, tokens)
+    lock(s, rank, tokens)
     return cached
 
 
 @kernel
-def _pin(s: State, rank: int, i: int, stem: int, cached: int) -> None:
-    """Lock the stem for the request of ``i``, which need not hold what it uses of it once more."""
+def _pin(s: State, rank: int, i: int, stem: int, cached: int, held: int) -> None:
+    """Lock the stem for the request of ``i``, which is to hold ``held`` tokens with what it uses of the stem."""
     r, pinned = s.ranks[rank], s.stems[rank, stem - s.params[0].trajectories]
     used = min(cached, s.trajectories[i].shared)
     r.locked -= used
@@ -150,7 +156,7 @@ def _pin(s: State, rank: int, i: int, stem: int, cached: int) -> None:
         _shorten(s, rank, stem, 0)
         unlist(s, rank, stem)
         # A context that was rewritten within the stem uses a part of it; the rest stays if there is room for it.
-        pinned.tokens = tokens if r.locked + max(tokens, used) <= s.params[0].kv_tokens else used
+        pinned.tokens = tokens if r.locked + held + max(tokens, used) <= s.params[0].kv_tokens else used
         r.locked += pinned.tokens
     pinned.users += 1
     loaded = max(used - pinned.tokens, 0)  # from the host tier
