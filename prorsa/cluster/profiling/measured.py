@@ -1,12 +1,13 @@
 """Measured latency rows: reading the table, saying which profile a row belongs to, and holding rows back from fits.
 
-The table is that of measured points that ships with AIConfigurator: one line a run of SGLang's serving benchmark, with
-the mean time to first token and time per output token at a fixed concurrency.
+The table is that of measured points that ships with AIConfigurator: one line a run of a serving benchmark, with the
+time to first token and per output token at a fixed concurrency. Lines of other engines than SGLang are passed over.
 """
 
 import csv
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,8 @@ def read_rows(path: Path) -> list[Row]:
     """
     try:
         with path.open(newline="") as file:
-            rows = [_row(line, number) for number, line in enumerate(csv.DictReader(file), start=2)]
+            lines = enumerate(csv.DictReader(file), start=2)
+            rows = [_row(line, number) for number, line in lines if line.get("backend", "sglang") == "sglang"]
     except OSError as error:
         raise InputError(f"measured rows {path}: {error.strerror}; give the CSV table of measured points") from error
     return _distinct(rows)
@@ -142,11 +144,11 @@ def _row(line: dict[str, str], number: int) -> Row:
         common = {
             "shape": SHAPES.get(line["model_path"], line["model_path"]),
             "system": line["system"],
-            "precision": line["precision"],
+            "precision": line["precision"] or "bf16",
             "version": line["backend_version"],
             "prompt_tokens": int(line["isl"]),
             "output_tokens": int(line["osl"]),
-            "concurrency": _count(line["concurrency"]),
+            "concurrency": _concurrency(line),
             "ttft_ms": float(line["silicon_ttft_ms"]),
             "tpot_ms": float(line["silicon_tpot_ms"]),
         }
@@ -168,5 +170,35 @@ def _pool(line: dict[str, str], role: str) -> Pool:
     return Pool(Form(tp, dp, moe_tp, ep), _count(line[f"{role}_num_workers"]))
 
 
+def _concurrency(line: dict[str, str]) -> int | None:
+    """A column of its own, or part of the note on the source."""
+    if "concurrency" in line:
+        return _count(line["concurrency"])
+    noted = re.search(r"silicon_concurrency=(\d+)", line["silicon_data_source"])
+    return int(noted[1]) if noted else None
+
+
 def _count(text: str) -> int | None:
     return int(float(text)) if text else None
+
+
+def read_split(path: Path) -> dict[tuple[str, int, int], Side]:
+    """Read which keys are held back: a CSV file with the columns shape, prompt_tokens, output_tokens, side.
+
+    Raises:
+        InputError: if the file cannot be read or a line does not fit.
+    """
+    try:
+        with path.open(newline="") as file:
+            lines = list(csv.DictReader(file))
+        return {(line["shape"], int(line["prompt_tokens"]), int(line["output_tokens"])): _side(line) for line in lines}
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"split of the measured rows {path}: {error!r}; restore the file") from error
+
+
+def _side(line: dict[str, str]) -> Side:
+    if line["side"] == "fit":
+        return "fit"
+    if line["side"] == "held-back":
+        return "held-back"
+    raise ValueError(line["side"])
