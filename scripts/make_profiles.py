@@ -20,21 +20,6 @@ QWEN_235B, QWEN_32B = "Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-32B"
 H100, H200 = "h100_sxm", "h200_sxm"
 DP8, DP8_EP8 = Form(tp=1, dp=8, moe_tp=8), Form(tp=1, dp=8, moe_ep=8)
 
-REQUESTS = [
-    Request("dsv3-h200-dp8", V3, H200, DP8),
-    Request("dsv3-h200-dp8ep8", V3, H200, DP8_EP8),
-    Request("dsv3-h200-tp8", V3, H200, Form(tp=8, moe_tp=8)),
-    Request("dsv32-h200-dp8", V32, H200, DP8),
-    Request("dsv32-h200-dp8ep8", V32, H200, DP8_EP8),
-    Request("qwen3-235b-h200-dp4", QWEN_235B, H200, Form(tp=1, dp=4, moe_tp=4)),
-    Request("qwen3-235b-h200-dp8ep8", QWEN_235B, H200, DP8_EP8),
-    Request("qwen3-235b-h200-tp2", QWEN_235B, H200, Form(tp=2, moe_tp=2)),
-    Request("qwen3-235b-h200-tp4", QWEN_235B, H200, Form(tp=4, moe_tp=4)),
-    Request("qwen3-32b-h100-tp2", QWEN_32B, H100, Form(tp=2)),
-    Request("qwen3-32b-h100-tp4", QWEN_32B, H100, Form(tp=4)),
-    Request("qwen3-32b-h100-tp8", QWEN_32B, H100, Form(tp=8)),
-    Request("qwen3-32b-h200-tp4", QWEN_32B, H200, Form(tp=4)),
-]
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from prorsa import __version__
+from prorsa.cli import profile_app
 from prorsa.cli.options import Acting, Duration, Looking, duration
 from prorsa.errors import InputError
 
@@ -33,6 +34,7 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+app.command(profile_app.app)
 
 
 def call(argv: Sequence[str]) -> int:

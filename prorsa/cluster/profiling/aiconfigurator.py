@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -31,6 +32,20 @@ _EXPERTS: Final = "_moe"
 """Part of the names of the operators that take the tokens of all ranks: dispatch, expert GEMMs, combine."""
 
 
+def systems() -> list[str]:
+    """The GPUs that AIConfigurator has tables of."""
+    return sorted(path.name for path in (_folder() / "data").iterdir() if path.is_dir())
+
+
+def measured_table() -> Path:
+    """The table of measured latency that ships with AIConfigurator; see `prorsa.cluster.profiling.measured`."""
+    return _folder() / "silicon_sample.csv"
+
+
+def _folder() -> Path:
+    return Path(str(_library("aiconfigurator_core").__file__)).parent / "systems"
+
+
 class AicWorker:
     """One worker of a model on a system, asked operator by operator. All times in milliseconds.
 
@@ -46,6 +61,8 @@ class AicWorker:
     def __init__(self, model: str, system: str, form: Form) -> None:
         self.model, self.system, self.form = model, system, form
         engine = _library("aiconfigurator_core.sdk.engine")
+        if system not in systems():
+            raise ConfigError(f"AIConfigurator has no system {system!r}; it has {', '.join(systems())}")
         with _refused(f"{model} on {system} as {form.label}"):
             self._engine = engine.EngineHandle.compile(model, system, BACKEND, **self._sizes())
 
@@ -135,4 +152,6 @@ def _refused(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         cause = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ConfigError(f"AIConfigurator cannot answer for {what}: {cause}; try other parallel sizes") from error
+        raise ConfigError(
+            f"AIConfigurator cannot answer for {what}: {cause}; check model, system and parallel sizes"
+        ) from error
