@@ -15,8 +15,8 @@ RUN_KEYS = {
     "scenario", "profile", "policy", "seed", "workers", "concurrency", "cache", "makespan_s", "t95_s",
     "steady_output_tokens_per_s", "step_s", "bound_by_trajectory", "sessions_skipped", "trajectories_completed",
     "trajectories_truncated", "trajectories_failed", "turns", "prompt_tokens", "computed_prefill_tokens",
-    "output_tokens", "output_tokens_per_s", "trajectory_latency_s", "gpu_idle_ratio", "flip_idle_ratio", "flips",
-    "flip_overhead_s", "requests_resumed", "recomputed_tokens", "split", "forecast", "wall_s",
+    "output_tokens", "output_tokens_per_s", "trajectory_latency_s", "gpus", "gpu_idle_ratio", "gpu_time",
+    "flip_idle_ratio", "flips", "flip_overhead_s", "requests_resumed", "recomputed_tokens", "split", "forecast", "wall_s",
 }  # fmt: skip
 SCORE_KEYS = {"wape", "wape_arrivals", "bias", "coverage_80", "last", "ewma", "kalman"}
 

@@ -11,6 +11,7 @@ from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation, Timed
 from prorsa.cluster.sim.state import (
     DECODE,
+    DECODING,
     FETCH,
     JOIN,
     PREFILL,
@@ -111,6 +112,7 @@ def pool(
     roles: Sequence[Role] = ("prefill", "decode"),
     *,
     profile: Profile | None = None,
+    decode_profile: Profile | None = None,
     emit: bool = True,
     **config: object,
 ) -> Simulation:
@@ -121,6 +123,7 @@ def pool(
         profile or make_profile(),
         make_workload(trips),
         roles,
+        decode_profile=decode_profile,
         emit=emit,
     )
 
@@ -195,9 +198,9 @@ class Flipper:
 def check(sim: Simulation) -> None:
     """Every account of the engine's state closes."""
     s = sim._state
-    kv = int(s.params["kv_tokens"][0])
     for rank in range(len(s.ranks)):
         r = s.ranks[rank]
+        kv = r["kv_tokens"]
         entries = s.entries["tokens"][rank]
         assert (entries >= 0).all()
         assert entries.sum() == r["cached"]
@@ -220,7 +223,7 @@ def check(sim: Simulation) -> None:
 def _check_host(s: object, rank: int) -> None:
     """The host tier's account closes, and what it may evict is just what HBM has evicted."""
     hosts, r = s.hosts[rank], s.ranks[rank]  # type: ignore[attr-defined]
-    assert r["host_used"] == hosts["tokens"].sum() <= s.params["host_tokens"][0]  # type: ignore[attr-defined]
+    assert r["host_used"] == hosts["tokens"].sum() <= r["host_tokens"]  # type: ignore[attr-defined]
     order, i = [], int(r["host_oldest"])
     while i >= 0:
         order.append(i)
@@ -255,7 +258,8 @@ def _held(s: object, rank: int) -> int:
     uses = {"prefill": "stem_prefill", "decode": "stem_decode"}
     for leg, use in uses.items():
         total -= int(s.trajectories[use][s.trajectories[leg] == rank].sum())  # type: ignore[attr-defined]
-    worker = s.workers[s.ranks["worker"][rank]]  # type: ignore[attr-defined]
+    r = s.ranks[rank]  # type: ignore[attr-defined]
+    worker = s.workers[r["worker"]]  # type: ignore[attr-defined]
     mixed = worker["role"] == ROLE_MIXED
     for t in s.trajectories:  # type: ignore[attr-defined]
         phase, prompt, output = t["phase"], t["prompt"], t["output"]
@@ -266,5 +270,6 @@ def _held(s: object, rank: int) -> int:
         elif t["decode"] == rank and phase in (JOIN, SWAP_IN):
             total += prompt + output
         elif t["decode"] == rank and phase == DECODE:
-            total += prompt + output + worker["steps"] + worker["booked"] * (worker["doing"] == 2) - t["join_step"]
+            in_block = worker["booked"] * (worker["doing"] == DECODING)
+            total += prompt + output + r["steps"] + in_block + r["decodes"] - t["join_step"]
     return total

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorsa.cluster.effects import Effect
-from prorsa.cluster.profile import Profile
+from prorsa.cluster.profile import Experts, Profile
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.events import LlmEnd, Role, TrajectoryEnd
 from tests.sim.pools import ORDER, Flipper, Trip, Turn, check, make_profile, of, pool
@@ -58,6 +59,7 @@ POOLS = st.fixed_dictionaries(
         "concurrency": st.integers(3, 12),
         "cache_flush": st.booleans(),
         "weight_update_s": st.sampled_from([0.0, 2.0]),
+        "prefill_interval": st.sampled_from([0, 0, 1, 5]),
     }
 )
 PROFILES = st.builds(
@@ -65,7 +67,9 @@ PROFILES = st.builds(
     kv_tokens=st.integers(TIGHT_KV, 3 * TIGHT_KV),
     chunk_tokens=st.sampled_from([128, 1_000]),
     max_running=st.integers(1, 12),
-    ranks=st.sampled_from([1, 1, 2]),
+    ranks=st.sampled_from([1, 1, 2, 4]),
+    experts=st.sampled_from([Experts(), Experts(((1, 2.0), (500, 9.0)), ((4, 1.0), (8, 3.0)))]),
+    request_ms=st.sampled_from([0.0, 0.0, 15.0]),
 )
 
 
@@ -97,6 +101,10 @@ def finish(sim: Simulation, seen: list[Any]) -> None:
     assert (sim._state.workers["requests"] == 0).all()
     times = [t for t, _ in seen]
     assert times == sorted(times)
+    shares = report["gpu_time"]
+    assert all(share >= 0 for share in shares.values())
+    assert sum(shares.values()) <= 1 + 1e-9
+    assert report["gpu_idle_ratio"] == pytest.approx(1 - shares["attention"] - shares["experts"], abs=1e-9)
 
 
 @given(
@@ -126,6 +134,19 @@ def test_whole_flips_at_any_time_lose_and_repeat_no_token(
     while flipper.stage:
         flipper.advance(sim.now_s + 1.0)
     finish(sim, flipper.events)
+
+
+@given(trips(), st.sampled_from(ROLES), POOLS, PROFILES, PROFILES)
+@settings(max_examples=60, deadline=None)
+def test_pools_of_two_profiles_lose_and_repeat_no_token(
+    made: list[Trip], roles: Sequence[Role], settings_: dict[str, Any], profile: Profile, decode_profile: Profile
+) -> None:
+    sim = pool(made, roles, profile=profile, decode_profile=decode_profile, **settings_)
+    seen: list[Any] = []
+    for _ in range(20):
+        seen += sim.advance(sim.now_s + 0.37)
+        check(sim)
+    finish(sim, seen)
 
 
 @st.composite
@@ -169,7 +190,8 @@ def test_capacity_holds_and_retraction_keeps_every_token(
 ) -> None:
     made = [Trip((Turn(prompt, output), Turn(prompt + output + 10, 20, 0.5))) for prompt, output in crowd]
     profile = make_profile(kv_tokens=kv_tokens, ranks=data.draw(st.sampled_from([1, 2])))
-    sim = pool(made * profile.ranks, roles, profile=profile)
+    interval = data.draw(st.sampled_from([0, 8]))
+    sim = pool(made * profile.ranks, roles, profile=profile, prefill_interval=interval)
     seen: list[Any] = []
     for k in range(60):
         seen += sim.advance(sim.now_s + 0.731)

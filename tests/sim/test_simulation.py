@@ -113,7 +113,7 @@ class TestCopies:
         state = busy_pool()._state
         copied = duplicate(state)
         shared = [name for name in state._fields if np.shares_memory(getattr(state, name), getattr(copied, name))]
-        assert shared == ["plan", "turns"]
+        assert shared == ["profiles", "experts", "plan", "turns"]
 
 
 class TestCheckpoints:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from prorsa.cluster.effects import Effect
-from prorsa.cluster.profile import Fit
+from prorsa.cluster.profile import Experts, Fit, Profile, table_ms
 from prorsa.cluster.sim.simulation import Simulation, Timed
+from prorsa.cluster.step import RankWork, step_parts
+from prorsa.errors import ConfigError
 from prorsa.events import (
     EffectResult,
     LlmAdmitted,
@@ -23,6 +25,7 @@ from prorsa.events import (
     WeightsUpdateBegin,
     WeightsUpdateEnd,
     WorkerRole,
+    WorkerUp,
 )
 from tests.sim.pools import Flipper, Trip, Turn, make_profile, of, one, pool, run
 
@@ -34,6 +37,24 @@ def events_of(events: list[Timed], kind: type, trajectory: str) -> list[Any]:
 def time_of(events: list[Timed], kind: type, trajectory: str) -> float:
     (at,) = [t for t, event in of(events, kind) if event.trajectory_id == trajectory]  # type: ignore[attr-defined]
     return at
+
+
+EXPERTS = Experts(prefill=((1, 4.0), (100, 5.0), (1_000, 20.0)), decode=((8, 2.0), (64, 6.0)))
+
+
+def context_at(profile: Profile, decoding_s: float, first: int) -> int:
+    """The context of a request alone in its batch after so long of decoding in whole steps."""
+    clock_s, context = 0.0, first
+    while clock_s < decoding_s - 1e-9:
+        clock_s += profile.decode_step_s(1, context)
+        context += 1
+    return context
+
+
+def experts_s(profile: Profile, prompt: int) -> float:
+    """Seconds of the experts while one prompt is prefilled in chunks."""
+    chunks = [min(profile.chunk_tokens, prompt - done) for done in range(0, prompt, profile.chunk_tokens)]
+    return sum(table_ms(profile.experts.prefill, chunk) for chunk in chunks) / 1e3
 
 
 def effect(action: str, role: str = "prefill", worker: str = "w0", epoch: int = 1, deadline_s: float = 60.0) -> Effect:
@@ -95,15 +116,110 @@ class TestColocation:
         crossed = run(pool([one(500, 100), one(1_000, 1, sandbox_s=0.7)]))
         assert time_of(crossed, LlmEnd, "t00000") == time_of(alone, LlmEnd, "t00000")
 
-    def test_ranks_step_together(self) -> None:
-        """One rank's prefill holds the decode of the other."""
-        profile = make_profile(ranks=2)
+    def test_a_ranks_prefill_delays_the_others_tokens_by_exactly_the_profiles_step(self) -> None:
+        """The other rank decodes one token in that step: the prefill's attention, and the experts of all tokens."""
+        profile = make_profile(ranks=2, experts=EXPERTS)
         alone = run(pool([one(500, 100)], ("mixed",), profile=profile))
         crossed = run(pool([one(500, 100), one(1_000, 1, sandbox_s=0.7)], ("mixed",), profile=profile))
         ranks = {event.trajectory_id: event.dp_rank for _, event in of(crossed, LlmPrefillStart)}  # type: ignore[attr-defined]
         assert ranks == {"t00000": 0, "t00001": 1}
+        began_s, ended_s = (time_of(crossed, kind, "t00001") for kind in (LlmPrefillStart, LlmPrefillEnd))
+        context = context_at(profile, began_s - time_of(alone, LlmFirstToken, "t00000"), first=501)
+        step = step_parts(profile, [RankWork(batch=1, context_tokens=context), RankWork(chunks=((1_000, 0),))])
+        assert ended_s - began_s == pytest.approx(step.step_s, rel=1e-9)
         held_s = time_of(crossed, LlmEnd, "t00000") - time_of(alone, LlmEnd, "t00000")
-        assert held_s == pytest.approx(profile.prefill_s(1_000), rel=1e-9)
+        assert held_s == pytest.approx(step.step_s - profile.decode_step_s(1, context), rel=1e-9)
+
+    def test_a_rank_that_prefills_does_not_decode(self) -> None:
+        profile = make_profile(ranks=2, experts=EXPERTS)
+        trips = [one(500, 100), one(400, 300), one(1_000, 1, sandbox_s=0.7), one(900, 1, sandbox_s=0.7)]
+        alone = run(pool(trips[:2], ("mixed",), profile=profile))
+        crossed = run(pool(trips, ("mixed",), profile=profile))
+        began_s, ended_s = (time_of(crossed, kind, "t00002") for kind in (LlmPrefillStart, LlmPrefillEnd))
+        step = step_parts(profile, [RankWork(chunks=((1_000, 0),)), RankWork(chunks=((900, 0),))])
+        assert ended_s - began_s == pytest.approx(step.step_s, rel=1e-9)
+        for trajectory in ("t00000", "t00001"):
+            held_s = time_of(crossed, LlmEnd, trajectory) - time_of(alone, LlmEnd, trajectory)
+            assert held_s == pytest.approx(step.step_s, rel=1e-9)
+
+    def test_ranks_of_a_prefill_worker_share_the_step_and_its_experts(self) -> None:
+        profile = make_profile(ranks=2, experts=EXPERTS)
+        sim = pool([one(1_000, 1), one(600, 1)], profile=profile)
+        events = run(sim)
+        step = step_parts(profile, [RankWork(chunks=((1_000, 0),)), RankWork(chunks=((600, 0),))])
+        assert [t for t, _ in of(events, LlmPrefillEnd)] == pytest.approx([step.step_s] * 2)
+        elapsed_s = sim.report()["makespan_s"]
+        shares = sim.report()["gpu_time"]
+        # Two workers of one GPU; each of its ranks counts half.
+        assert shares["attention"] == pytest.approx(sum(step.attention_s) / 2 / (2 * elapsed_s))
+        assert shares["experts"] == pytest.approx(step.experts_s / (2 * elapsed_s))
+        assert shares["waiting"] == pytest.approx(step.step_s * step.waiting_ratio / (2 * elapsed_s))
+
+    def test_an_interval_lets_decode_run_between_the_chunks(self) -> None:
+        """SGLang's ``--prefill-decode-interval``: three decode steps after each chunk but the last."""
+        profile = make_profile()
+        trips = [one(500, 200), one(4_000, 1, sandbox_s=0.7)]
+        greedy = run(pool(trips, ("mixed",), profile=profile))
+        tuned = run(pool(trips, ("mixed",), profile=profile, prefill_interval=3))
+        began_s, ended_s = (time_of(tuned, kind, "t00001") for kind in (LlmPrefillStart, LlmPrefillEnd))
+        assert began_s == time_of(greedy, LlmPrefillStart, "t00001")
+        context = context_at(profile, began_s - time_of(tuned, LlmFirstToken, "t00000"), first=501)
+        decode_s = sum(profile.decode_step_s(1, context + k) for k in range(9))
+        assert ended_s - began_s == pytest.approx(profile.prefill_s(4_000) + decode_s, rel=1e-9)
+        assert time_of(tuned, LlmEnd, "t00000") == pytest.approx(time_of(greedy, LlmEnd, "t00000"), rel=1e-9)
+
+    def test_an_interval_holds_nothing_where_nobody_decodes(self) -> None:
+        trips = [one(4_000, 1), one(2_000, 1, sandbox_s=0.1)]
+        greedy = run(pool(trips, ("mixed",)))
+        assert run(pool(trips, ("mixed",), prefill_interval=50)) == greedy
+
+
+class TestStageProfiles:
+    prefill = make_profile(name="wide", ranks=2, gpus=8, experts=EXPERTS)
+    decode = make_profile(name="narrow", gpus=2, kv_tokens=9_000, decode=Fit(4.0, 0.1, 1e-4))
+
+    def test_each_stage_has_the_step_times_of_its_own_profile(self) -> None:
+        sim = pool([one(1_500, 5)], profile=self.prefill, decode_profile=self.decode)
+        events = run(sim)
+        prefill_s, transfer_s = self.prefill.prefill_s(1_500), 1_500 * 100_000 / 40e9 + 0.005
+        decode_s = sum(self.decode.decode_step_s(1, 1_501 + k) for k in range(4))
+        assert time_of(events, LlmPrefillEnd, "t00000") == pytest.approx(prefill_s)
+        assert time_of(events, LlmEnd, "t00000") == pytest.approx(prefill_s + transfer_s + decode_s)
+        report = sim.report()
+        assert report["gpus"] == 10
+        busy_gpu_s = (
+            prefill_s * 8 - self.prefill.prefill_s(1_500) * 4 + experts_s(self.prefill, 1_500) * 4 + decode_s * 2
+        )
+        assert 1 - report["gpu_idle_ratio"] == pytest.approx(busy_gpu_s / 10 / report["makespan_s"])
+
+    def test_workers_say_what_they_are_and_that_their_roles_are_fixed(self) -> None:
+        sim = pool([one(1_500, 5)], profile=self.prefill, decode_profile=self.decode)
+        ups = {event.worker_id: event for _, event in of(sim.advance(0.0), WorkerUp)}  # type: ignore[attr-defined]
+        assert (ups["w0"].dp_size, ups["w0"].kv_capacity, ups["w0"].gpus) == (2, 40_000, 8)
+        assert (ups["w1"].dp_size, ups["w1"].kv_capacity, ups["w1"].gpus) == (1, 9_000, 2)
+        assert not ups["w0"].flippable
+        assert not ups["w1"].flippable
+        assert "roles are fixed" in ups["w1"].reason_not_flippable
+        sim.perform(effect("fence"))
+        (answer,) = sim.perform(effect("switch", "decode"))
+        assert not answer[1].ok  # type: ignore[union-attr]
+        assert "roles are fixed" in answer[1].detail  # type: ignore[union-attr]
+
+    def test_two_models_or_colocated_workers_are_refused(self) -> None:
+        other = make_profile(model="another")
+        with pytest.raises(ConfigError, match="give profiles of one model"):
+            pool([one(10, 2)], profile=self.prefill, decode_profile=other)
+        with pytest.raises(ConfigError, match="colocated"):
+            pool([one(10, 2)], ("mixed",), profile=self.prefill, decode_profile=self.decode)
+
+
+class TestRequestTime:
+    def test_a_request_takes_its_time_before_it_can_be_in_a_batch(self) -> None:
+        plain, slow = make_profile(), make_profile(request_ms=40.0)
+        for roles in (("prefill", "decode"), ("mixed",)):
+            first_s = time_of(run(pool([one(500, 9)], roles, profile=plain)), LlmFirstToken, "t00000")  # type: ignore[arg-type]
+            later_s = time_of(run(pool([one(500, 9)], roles, profile=slow)), LlmFirstToken, "t00000")  # type: ignore[arg-type]
+            assert later_s == pytest.approx(first_s + 0.040)
 
 
 class TestKvRunsOut:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from prorsa.cluster.effects import Action, Effect, done, failed
 from prorsa.cluster.sim import flips
+from prorsa.cluster.sim.config import ROLES_FIXED
 from prorsa.cluster.sim.narrate import worker_id
 from prorsa.cluster.sim.state import (
     EFFECT_DRAIN,
@@ -97,6 +98,8 @@ class Actuator:
             return failed(effect, f"the worker's role is {role}, not {effect.role}")
         if effect.action != "switch" or effect.role == role:
             return None
+        if len(state.profiles) > 1:
+            return failed(effect, ROLES_FIXED, safe_to_restore=True)
         if ROLE_MIXED in (ROLES.index(effect.role), worker["role"]):
             return failed(effect, f"SGLang cannot switch from {role} to {effect.role}", safe_to_restore=True)
         if worker["serving"] or not flips.is_idle(state, w):

@@ -64,7 +64,7 @@ def _append(s: State, rank: int, i: int, tokens: int) -> None:
 def evict(s: State, rank: int) -> None:
     """Evict cache until requests and cache fit the pool, tails first of what was used least recently."""
     r = s.ranks[rank]
-    excess = r.locked + r.cached - s.params[0].kv_tokens
+    excess = r.locked + r.cached - r.kv_tokens
     while excess > 0:
         i = r.oldest
         tokens = s.entries[rank, i].tokens
@@ -156,7 +156,7 @@ def _pin(s: State, rank: int, i: int, stem: int, cached: int, held: int) -> None
         _shorten(s, rank, stem, 0)
         unlist(s, rank, stem)
         # A context that was rewritten within the stem uses a part of it; the rest stays if there is room for it.
-        pinned.tokens = tokens if r.locked + held + max(tokens, used) <= s.params[0].kv_tokens else used
+        pinned.tokens = tokens if r.locked + held + max(tokens, used) <= r.kv_tokens else used
         r.locked += pinned.tokens
     pinned.users += 1
     loaded = max(used - pinned.tokens, 0)  # from the host tier
@@ -201,7 +201,7 @@ def share(s: State, rank: int, i: int, computed: int) -> None:
 @kernel
 def keep_copy(s: State, rank: int, i: int, tokens: int) -> None:
     """The first ``tokens`` of the context of ``i`` are in the radix tree of a rank: the host tier gets a copy."""
-    if s.params[0].host_tokens == 0:
+    if s.ranks[rank].host_tokens == 0:
         return
     stem = _stem(s, i)
     if stem < 0:

@@ -16,14 +16,14 @@ from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import InputError
 from prorsa.events import SamplerState
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Parts(NamedTuple):
     """What a simulation is beside its state arrays."""
 
     config: SimConfig
-    profile: Profile
+    profiles: tuple[Profile, ...]
     workload: Workload
     actuator: bytes
     split: list[SplitRow]
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 class _Rest(msgspec.Struct):
     version: int
     config: SimConfig
-    profile: Profile
+    profiles: tuple[Profile, ...]
     workload: dict[str, Any]
     actuator: bytes
     split: list[SplitRow]
@@ -48,7 +48,7 @@ def save(path: Path, state: State, parts: Parts) -> None:
     rest = _Rest(
         version=VERSION,
         config=parts.config,
-        profile=parts.profile,
+        profiles=parts.profiles,
         workload={name: value for name, value in workload.items() if name not in arrays},
         actuator=parts.actuator,
         split=parts.split,
@@ -76,7 +76,7 @@ def load(path: Path) -> tuple[State, Parts]:
     if rest.version != VERSION:
         raise InputError(f"checkpoint {path} is of version {rest.version}, not {VERSION}: start the run anew")
     return _state(arrays, rest.log_size), Parts(
-        rest.config, rest.profile, _workload(arrays, rest), rest.actuator, rest.split, rest.sampler
+        rest.config, rest.profiles, _workload(arrays, rest), rest.actuator, rest.split, rest.sampler
     )
 
 

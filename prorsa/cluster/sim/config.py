@@ -1,14 +1,16 @@
 """What the engine needs to know beside the profile and the workload, and the constants of its mechanisms."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from prorsa.cluster.profile import Profile
+from prorsa.cluster.profile import Profile, check_profile
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import ConfigError
+from prorsa.events import Role
 
 CacheMode = Literal["cold", "retained", "l3"]
 
@@ -67,6 +69,8 @@ class SimConfig:
         cache: what a flip does to the prefix cache of the worker.
         host_kv_tokens: host tier of each worker's prefix cache, in tokens; its ranks have equal parts of it.
         flip: how long the parts of a flip take.
+        prefill_interval: decode steps, at least, of a colocated worker between two prefill steps while any of its
+            requests decodes: SGLang's ``--prefill-decode-interval`` (0 by default, and so is its minimum batch).
         seed: the seed that the workload was made with, for the run's first event.
     """
 
@@ -80,6 +84,7 @@ class SimConfig:
     cache: CacheMode = "retained"
     host_kv_tokens: int = 0
     flip: FlipTimes = field(default_factory=FlipTimes)
+    prefill_interval: int = 0
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +92,8 @@ class SimConfig:
             raise ConfigError(f"concurrency is {self.concurrency}: give at least 1")
         if self.host_kv_tokens < 0:
             raise ConfigError(f"host_kv_tokens is {self.host_kv_tokens}: give 0 for no host tier, or its tokens")
+        if self.prefill_interval < 0:
+            raise ConfigError(f"prefill_interval is {self.prefill_interval}: give 0 or more decode steps")
         _check_seconds("weight_update_s", self.weight_update_s)
         for name in FlipTimes.__struct_fields__:
             _check_seconds(f"flip.{name}", getattr(self.flip, name))
@@ -97,23 +104,35 @@ def _check_seconds(name: str, value: float) -> None:
         raise ConfigError(f"{name} is {value}: give a time of 0 s or more")
 
 
-def check_inputs(profile: Profile, workload: Workload) -> None:
-    """Refuse a profile or a workload that the engine could not carry to an end.
+ROLES_FIXED: Final = "prefill and decode workers have profiles of their own: their roles are fixed"
+"""Why a pool with stage-specific parallelism flips nobody: a worker's parallelism is fixed when it starts."""
+
+
+def check_inputs(profiles: tuple[Profile, ...], workload: Workload, roles: Sequence[Role]) -> None:
+    """Refuse what the engine could not carry to an end. ``profiles``: of all, or of prefill and of decode workers.
 
     Raises:
         ConfigError: names what is wrong and the remedy.
     """
-    if profile.decode.a_ms + profile.decode.b_ms <= 0 or profile.decode.b_ms < 0 or profile.decode.c_ms < 0:
-        raise ConfigError(f"profile {profile.name}: a decode step takes no time; give positive decode coefficients")
-    if min(profile.kv_tokens, profile.chunk_tokens, profile.max_running, profile.ranks) < 1:
-        raise ConfigError(f"profile {profile.name}: kv_tokens, chunk_tokens, max_running and ranks must be at least 1")
-    if profile.kv_transfer_gb_s <= 0:
-        raise ConfigError(
-            f"profile {profile.name}: kv_transfer_gb_s is {profile.kv_transfer_gb_s}: give a rate above 0"
-        )
+    if not roles:
+        raise ConfigError("a pool without workers: give at least one role")
+    for profile in profiles:
+        check_profile(profile)
+    if len(profiles) > 1:
+        _check_pair(profiles[0], profiles[1], roles)
     if workload.trajectories == 0:
         raise ConfigError("the workload has no trajectories: nothing to simulate")
-    _check_turns(profile, workload)
+    for profile in profiles:
+        _check_turns(profile, workload)
+
+
+def _check_pair(prefill: Profile, decode: Profile, roles: Sequence[Role]) -> None:
+    if prefill.model != decode.model:
+        raise ConfigError(
+            f"prefill workers serve {prefill.model} and decode workers {decode.model}: give profiles of one model"
+        )
+    if "mixed" in roles:
+        raise ConfigError("decode_profile is for prefill and decode workers: leave it out where workers are colocated")
 
 
 def _check_turns(profile: Profile, workload: Workload) -> None:

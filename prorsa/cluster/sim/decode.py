@@ -5,7 +5,8 @@ from typing import Final
 from prorsa.cluster.sim import records
 from prorsa.cluster.sim.cache import hold, reach, release, share, store
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS, RETRACT_DECODE_STEPS
-from prorsa.cluster.sim.decode_clock import book, interrupt, rank_base_s, series_s
+from prorsa.cluster.sim.costs import DECODE_STEP, decode_attention_s, decode_slope_s, experts_s
+from prorsa.cluster.sim.decode_clock import book, interrupt, series_s
 from prorsa.cluster.sim.heap import set_timer, step_timer
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.lifecycle import answered
@@ -16,6 +17,7 @@ from prorsa.cluster.sim.state import (
     DECODING,
     IDLE,
     JOIN,
+    PREFILL,
     QUEUED,
     RETRACTED,
     ROLE_MIXED,
@@ -30,7 +32,7 @@ _UNLIMITED: Final = 1 << 60
 def fits(s: State, rank: int, tokens: int, spare_tokens: int) -> bool:
     """Whether decode would reserve ``tokens`` for one more request: with a margin for all that it holds."""
     r = s.ranks[rank]
-    if r.held >= s.params[0].max_running:
+    if r.held >= r.max_running:
         return False
     margin = RESERVED_DECODE_TOKENS * (r.held + 1) if r.held > 0 else 0
     return tokens + margin <= spare_tokens
@@ -68,10 +70,9 @@ def wake(s: State, w: int) -> None:
 def join(s: State, i: int, rank: int) -> None:
     """Take a request into the running batch, between two steps."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
-    steps = s.workers[r.worker].steps
     trajectory.phase = DECODE
-    trajectory.join_step = steps
-    trajectory.finish_step = steps + s.turns[trajectory.turn].output - trajectory.kept - trajectory.output
+    trajectory.join_step = r.steps
+    trajectory.finish_step = r.steps + s.turns[trajectory.turn].output - trajectory.kept - trajectory.output
     trajectory.slot = r.running
     s.running[rank, r.running] = i
     r.running += 1
@@ -83,7 +84,7 @@ def join(s: State, i: int, rank: int) -> None:
 def leave(s: State, i: int, rank: int) -> None:
     """Take a request out of the running batch, between two steps; its output so far is noted with it."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
-    trajectory.output += s.workers[r.worker].steps - trajectory.join_step
+    trajectory.output += r.steps - trajectory.join_step
     r.running -= 1
     r.context -= trajectory.prompt + trajectory.output
     r.next_finish = -1
@@ -114,36 +115,47 @@ def _finish(s: State, i: int, rank: int) -> None:
     context = trajectory.prompt + trajectory.output
     store(s, i, context)
     free_decode(s, i, rank, context, context)
-    if context > s.params[0].measured_context:
-        s.totals[0].extrapolated += min(context - s.params[0].measured_context, trajectory.output)
+    measured = s.profiles[s.ranks[rank].profile].measured_context
+    if context > measured:
+        s.totals[0].extrapolated += min(context - measured, trajectory.output)
     answered(s, i)
 
 
 @kernel
 def end_block(s: State, w: int) -> None:
     """The worker's block is over: its tokens are out, who is done leaves."""
-    params, worker = s.params[0], s.workers[w]
+    worker = s.workers[w]
     steps = worker.block_steps
     book(s, w, steps)
-    for rank in range(w * params.ranks, (w + 1) * params.ranks):
-        r = s.ranks[rank]
-        if r.running == 0:
-            continue
-        r.busy_s += series_s(rank_base_s(s, rank), params.decode_c_s * r.running, steps)
-        r.context += r.running * steps
-        r.output += r.running * steps
-        if r.running > params.measured_batch:
-            s.totals[0].extrapolated += r.running * steps
-    worker.steps += steps
+    for rank in range(worker.first_rank, worker.end_rank):
+        advance_batch(s, rank, steps)
+    worker.experts_s += worker.block_experts_s * steps
+    worker.step_s += series_s(worker.block_base_s, worker.block_slope_s, steps)
+    worker.decode_first = max(worker.decode_first - steps, 0)
     worker.doing = IDLE
-    for rank in range(w * params.ranks, (w + 1) * params.ranks):
-        _finish_due(s, rank)
+    for rank in range(worker.first_rank, worker.end_rank):
+        finish_due(s, rank)
 
 
 @kernel
-def _finish_due(s: State, rank: int) -> None:
+def advance_batch(s: State, rank: int, steps: int) -> None:
+    """The rank's running batch has decoded ``steps`` steps, whose KV is booked already."""
     r = s.ranks[rank]
-    steps = s.workers[r.worker].steps
+    r.steps += steps
+    if r.running == 0:
+        return
+    r.attention_s += series_s(decode_attention_s(s, rank), decode_slope_s(s, rank), steps)
+    r.context += r.running * steps
+    r.output += r.running * steps
+    if r.running > s.profiles[r.profile].measured_batch:
+        s.totals[0].extrapolated += r.running * steps
+
+
+@kernel
+def finish_due(s: State, rank: int) -> None:
+    """Answer the requests of the batch that have all their output."""
+    r = s.ranks[rank]
+    steps = r.steps
     if r.next_finish != steps:
         return
     slot = 0
@@ -159,12 +171,10 @@ def _finish_due(s: State, rank: int) -> None:
 @kernel
 def begin_block(s: State, w: int) -> bool:
     """Start decoding with whoever is there now; False where nobody is."""
-    params, worker = s.params[0], s.workers[w]
+    worker = s.workers[w]
     running = 0
-    for rank in range(w * params.ranks, (w + 1) * params.ranks):
-        _resume_retracted(s, rank)
-        _join_waiting(s, rank)
-        _retract(s, rank)
+    for rank in range(worker.first_rank, worker.end_rank):
+        gather_batch(s, rank)
         running += s.ranks[rank].running
     if running == 0:
         return False
@@ -178,26 +188,53 @@ def begin_block(s: State, w: int) -> bool:
 
 
 @kernel
+def gather_batch(s: State, rank: int) -> None:
+    """Settle who is in the rank's batch for its next decode step: all for whom there is KV."""
+    _resume_retracted(s, rank)
+    _join_waiting(s, rank)
+    _retract(s, rank)
+
+
+@kernel
 def _lay_out_block(s: State, w: int) -> None:
     """Step times and the number of steps until something changes: one is done, KV is full, another rank is slowest."""
-    params, worker = s.params[0], s.workers[w]
-    first = w * params.ranks
-    slowest = first
-    steps = _UNLIMITED
-    for rank in range(first, first + params.ranks):
+    worker = s.workers[w]
+    slowest, steps, tokens = -1, _UNLIMITED, 0
+    base, slope = 0.0, 0.0
+    for rank in range(worker.first_rank, worker.end_rank):
         r = s.ranks[rank]
         if r.running == 0:
             continue
-        steps = min(steps, _next_finish(s, rank) - worker.steps, (params.kv_tokens - r.locked) // r.running)
-        gain = rank_base_s(s, rank) - rank_base_s(s, slowest)
-        if gain > 0 or (gain == 0 and r.running > s.ranks[slowest].running):
-            slowest = rank
-    base, slope = rank_base_s(s, slowest), params.decode_c_s * s.ranks[slowest].running
-    for rank in range(first, first + params.ranks):
-        closing = params.decode_c_s * s.ranks[rank].running - slope
-        if closing > 0:
-            steps = min(steps, int((base - rank_base_s(s, rank)) / closing) + 1)
-    worker.block_base_s, worker.block_slope_s, worker.block_steps = base, slope, steps
+        tokens += r.running
+        steps = min(steps, _next_finish(s, rank) - r.steps, (r.kv_tokens - r.locked) // r.running)
+        attention_s = decode_attention_s(s, rank)
+        if slowest < 0 or attention_s > base or (attention_s == base and r.running > s.ranks[slowest].running):
+            slowest, base, slope = rank, attention_s, decode_slope_s(s, rank)
+    steps = min(steps, _steps_while_slowest(s, w, base, slope))
+    if worker.decode_first > 0 and _prefill_waits(s, w):
+        steps = min(steps, worker.decode_first)
+    worker.block_experts_s = experts_s(s, w, DECODE_STEP, tokens)
+    worker.block_base_s = base + worker.block_experts_s
+    worker.block_slope_s, worker.block_steps = slope, steps
+
+
+@kernel
+def _steps_while_slowest(s: State, w: int, base_s: float, slope_s: float) -> int:
+    """Steps until the attention of a rank whose steps grow faster is longer than that of the slowest rank."""
+    worker, steps = s.workers[w], _UNLIMITED
+    for rank in range(worker.first_rank, worker.end_rank):
+        closing = decode_slope_s(s, rank) - slope_s
+        if s.ranks[rank].running > 0 and closing > 0:
+            steps = min(steps, int((base_s - decode_attention_s(s, rank)) / closing) + 1)
+    return steps
+
+
+@kernel
+def _prefill_waits(s: State, w: int) -> bool:
+    waiting = 0
+    for rank in range(s.workers[w].first_rank, s.workers[w].end_rank):
+        waiting += s.queues[prefill_queue(rank)].size
+    return waiting > 0
 
 
 @kernel
@@ -227,13 +264,13 @@ def _resume_retracted(s: State, rank: int) -> None:
         i = s.queues[queue].head
         trajectory = s.trajectories[i]
         tokens = trajectory.prompt + trajectory.output
-        if not fits(s, rank, tokens, s.params[0].kv_tokens - s.ranks[rank].locked):
+        if not fits(s, rank, tokens, s.ranks[rank].kv_tokens - s.ranks[rank].locked):
             return
         remove(s, queue, i)
         hold(s, rank, i, tokens, 0)
         s.ranks[rank].held += 1
         trajectory.phase = SWAP_IN
-        set_timer(s, i, s.totals[0].now_s + tokens * s.params[0].host_s_per_token)
+        set_timer(s, i, s.totals[0].now_s + tokens * s.profiles[s.ranks[rank].profile].host_s_per_token)
         if s.queues[queue].size == 0:
             s.totals[0].route = 1
 
@@ -252,7 +289,8 @@ def swapped_in(s: State, i: int) -> None:
 @kernel
 def _retract(s: State, rank: int) -> None:
     """Where the batch has no room for its next step, send requests away until it has room for a few."""
-    r, kv_tokens = s.ranks[rank], s.params[0].kv_tokens
+    r = s.ranks[rank]
+    kv_tokens = r.kv_tokens
     if r.locked + r.running <= kv_tokens:
         return
     while r.running > 1 and r.locked + RETRACT_DECODE_STEPS * r.running > kv_tokens:
@@ -264,7 +302,7 @@ def _retract(s: State, rank: int) -> None:
 @kernel
 def _cheapest(s: State, rank: int) -> int:
     """Whom SGLang retracts first: the fewest outputs, then the longest prompt, then the last to have joined."""
-    steps = s.workers[s.ranks[rank].worker].steps
+    steps = s.ranks[rank].steps
     best, best_output = -1, _UNLIMITED
     for slot in range(s.ranks[rank].running):
         i = s.running[rank, slot]
@@ -287,7 +325,8 @@ def _retract_one(s: State, rank: int, i: int) -> None:
         trajectory.phase = RETRACTED
         push(s, retracted_queue(rank), i)
         return
-    # A colocated engine keeps the prompt in its cache and prefills the output again, ahead of all that wait.
+    # A colocated engine keeps the prompt in its cache and prefills the output again, ahead of all that wait and after
+    # the prompt that it is in the middle of, which holds its KV already.
     release(s, rank, i, context, trajectory.prompt)
     trajectory.kept += trajectory.output
     trajectory.prompt += trajectory.output
@@ -297,4 +336,14 @@ def _retract_one(s: State, rank: int, i: int) -> None:
     r.outstanding += trajectory.owed
     trajectory.phase = QUEUED
     trajectory.prefill = rank
-    insert_after(s, prefill_queue(rank), -1, i)
+    insert_after(s, prefill_queue(rank), _last_started(s, rank), i)
+
+
+@kernel
+def _last_started(s: State, rank: int) -> int:
+    """The last request of the rank's prefill queue that has its KV; -1 for none. Those stand at its head."""
+    last, i = -1, s.queues[prefill_queue(rank)].head
+    while i >= 0 and s.trajectories[i].phase == PREFILL:
+        last = i
+        i = s.trajectories[i].next
+    return last

@@ -4,12 +4,14 @@ As long as nobody joins or leaves, step ``k`` of a block takes ``base + k * slop
 grows by one token a step), so ``n`` steps take ``n * base + slope * n * (n - 1) / 2``. The start of a block is fixed
 when it begins and its length only ever shortened, so that looking at a worker never changes its times.
 
-With several ranks a step takes as long as its slowest rank; a block ends before another rank becomes the slowest.
+With several ranks a step takes as long as the attention of its slowest rank and the experts of all; a block ends
+before another rank becomes the slowest. The experts take the same in each step of a block, as the batch is the same.
 """
 
 import math
 
 from prorsa.cluster.sim.cache import evict
+from prorsa.cluster.sim.costs import decode_attention_s, decode_slope_s
 from prorsa.cluster.sim.heap import set_timer, step_timer
 from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import DECODING, State
@@ -19,13 +21,6 @@ from prorsa.cluster.sim.state import DECODING, State
 def series_s(base_s: float, slope_s: float, steps: int) -> float:
     """Seconds of the first ``steps`` steps of a block."""
     return steps * base_s + slope_s * (0.5 * steps * (steps - 1))
-
-
-@kernel
-def rank_base_s(s: State, rank: int) -> float:
-    """Seconds of a step of the rank's running batch at its context now."""
-    params, r = s.params[0], s.ranks[rank]
-    return params.decode_a_s + params.decode_b_s * r.running + params.decode_c_s * r.context
 
 
 @entry
@@ -57,7 +52,7 @@ def book(s: State, w: int, done: int) -> None:
     if steps <= 0:
         return
     worker.booked = done
-    for rank in range(w * s.params[0].ranks, (w + 1) * s.params[0].ranks):
+    for rank in range(worker.first_rank, worker.end_rank):
         s.ranks[rank].locked += s.ranks[rank].running * steps
         evict(s, rank)
 
@@ -96,7 +91,7 @@ def spare(s: State, rank: int) -> int:
     """KV that requests could still get: neither locked nor needed by the step under way. Cache does not count."""
     r = s.ranks[rank]
     worker = s.workers[r.worker]
-    free = s.params[0].kv_tokens - r.locked
+    free = r.kv_tokens - r.locked
     if worker.doing == DECODING:
         free -= r.running * (steps_done(s, r.worker) - worker.booked + 1)
     return free
@@ -109,18 +104,18 @@ def limit_block(s: State, w: int) -> None:
     if worker.doing != DECODING:
         return
     book(s, w, steps_done(s, w))
-    for rank in range(w * s.params[0].ranks, (w + 1) * s.params[0].ranks):
+    for rank in range(worker.first_rank, worker.end_rank):
         r = s.ranks[rank]
         if r.running > 0:
-            end_block_at(s, w, worker.booked + (s.params[0].kv_tokens - r.locked) // r.running)
+            end_block_at(s, w, worker.booked + (r.kv_tokens - r.locked) // r.running)
 
 
 @kernel
 def output_of(s: State, i: int) -> int:
     """Output tokens of a decoding request's attempt now."""
     trajectory = s.trajectories[i]
-    w = s.ranks[trajectory.decode].worker
-    return trajectory.output + s.workers[w].steps + steps_done(s, w) - trajectory.join_step
+    r = s.ranks[trajectory.decode]
+    return trajectory.output + r.steps + steps_done(s, r.worker) - trajectory.join_step
 
 
 @entry
@@ -134,10 +129,23 @@ def output_so_far(s: State) -> int:
 
 
 @entry
-def busy_s(s: State, rank: int) -> float:
-    """Seconds that a rank has computed since the start, complete steps only."""
+def attention_s(s: State, rank: int) -> float:
+    """Seconds of attention of a rank since the start, complete steps only."""
     r = s.ranks[rank]
     done = steps_done(s, r.worker)
     if done == 0 or r.running == 0:
-        return r.busy_s
-    return r.busy_s + series_s(rank_base_s(s, rank), s.params[0].decode_c_s * r.running, done)
+        return r.attention_s
+    return r.attention_s + series_s(decode_attention_s(s, rank), decode_slope_s(s, rank), done)
+
+
+@entry
+def experts_so_far_s(s: State, w: int) -> float:
+    """Seconds of a worker's experts since the start, complete steps only; every rank's, as its GPUs compute them."""
+    return s.workers[w].experts_s + s.workers[w].block_experts_s * steps_done(s, w)
+
+
+@entry
+def stepping_s(s: State, w: int) -> float:
+    """Seconds that a worker has been in steps since the start, complete steps only."""
+    worker = s.workers[w]
+    return worker.step_s + series_s(worker.block_base_s, worker.block_slope_s, steps_done(s, w))

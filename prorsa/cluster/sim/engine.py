@@ -17,6 +17,7 @@ from prorsa.cluster.sim.state import (
     IDLE,
     REWARD,
     ROLE_DECODE,
+    ROLE_MIXED,
     ROLE_PREFILL,
     SANDBOX,
     SWAP_IN,
@@ -130,11 +131,14 @@ def follow_up(s: State) -> None:
 
 @kernel
 def _begin_step(s: State, w: int) -> None:
-    """A colocated worker takes prefill first, as SGLang does; decode waits for the whole step."""
-    role = s.workers[w].role
-    if role != ROLE_DECODE and begin_prefill(s, w):
+    """A colocated worker takes prefill first, as SGLang does, unless the interval between prefills says decode."""
+    worker = s.workers[w]
+    decode_first = worker.role == ROLE_MIXED and worker.decode_first > 0
+    if decode_first and begin_block(s, w):
         return
-    if role != ROLE_PREFILL:
+    if worker.role != ROLE_DECODE and begin_prefill(s, w):
+        return
+    if worker.role != ROLE_PREFILL and not decode_first:
         begin_block(s, w)
 
 

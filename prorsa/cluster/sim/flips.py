@@ -110,7 +110,7 @@ def effect_due(s: State, w: int) -> None:
     if worker.effect == EFFECT_SWITCH and worker.effect_ok != 0:
         worker.role = worker.effect_role
         if s.params[0].cache != RETAINED:
-            for rank in range(w * s.params[0].ranks, (w + 1) * s.params[0].ranks):
+            for rank in range(worker.first_rank, worker.end_rank):
                 dropped += drop_all(s, rank)
     _answer(s, w, worker.effect_ok, dropped)
 
@@ -128,12 +128,12 @@ def check_effects(s: State) -> None:
 @kernel
 def _touches(s: State, i: int, w: int) -> bool:
     """Whether a drain of worker ``w`` cancels the request: not where all that is left here is to send its KV."""
-    trajectory, ranks = s.trajectories[i], s.params[0].ranks
+    trajectory = s.trajectories[i]
     if trajectory.phase < FETCH or trajectory.phase > SWAP_IN or trajectory.attempt >= MAX_ATTEMPT:
         return False
-    if trajectory.decode // ranks == w:
+    if trajectory.decode >= 0 and s.ranks[trajectory.decode].worker == w:
         return True
-    return trajectory.phase <= PREFILL and trajectory.prefill // ranks == w
+    return trajectory.phase <= PREFILL and trajectory.prefill >= 0 and s.ranks[trajectory.prefill].worker == w
 
 
 @kernel
@@ -141,7 +141,10 @@ def _in_step(s: State, i: int) -> bool:
     trajectory = s.trajectories[i]
     if trajectory.phase == PREFILL:
         return s.workers[s.ranks[trajectory.prefill].worker].doing == PREFILLING
-    return trajectory.phase == DECODE and s.workers[s.ranks[trajectory.decode].worker].doing == DECODING
+    if trajectory.phase != DECODE:
+        return False
+    r = s.ranks[trajectory.decode]
+    return r.decodes != 0 or s.workers[r.worker].doing == DECODING
 
 
 @kernel

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.cluster.sim.decode_clock import busy_s, steps_done
+from prorsa.cluster.sim.decode_clock import stepping_s, steps_done
 from prorsa.cluster.sim.jit import entry
 from prorsa.cluster.sim.queues import join_queue, prefill_queue, retracted_queue
 from prorsa.cluster.sim.state import State
@@ -27,15 +27,13 @@ GAUGES: Final = (
 
 @entry
 def read_gauges(s: State) -> NDArray[np.int64]:
-    """The load of each worker now: int64[W, len(GAUGES)]; busy time is the mean of its ranks."""
+    """The load of each worker now: int64[W, len(GAUGES)]; it is busy while it is in a step, whatever its ranks wait."""
     table = np.zeros((len(s.workers), len(GAUGES)), np.int64)
-    ranks = s.params[0].ranks
     for w in range(len(s.workers)):
         row = table[w]
         row[0], row[1] = s.workers[w].role, s.workers[w].epoch
         done = steps_done(s, w)
-        busy = 0.0
-        for rank in range(w * ranks, (w + 1) * ranks):
+        for rank in range(s.workers[w].first_rank, s.workers[w].end_rank):
             r = s.ranks[rank]
             for queue in (prefill_queue(rank), join_queue(rank), retracted_queue(rank)):
                 row[2] += s.queues[queue].size
@@ -45,6 +43,5 @@ def read_gauges(s: State) -> NDArray[np.int64]:
             row[6] += r.cached
             row[7] += r.computed
             row[8] += r.output + r.running * done
-            busy += busy_s(s, rank)
-        row[9] = int(busy * 1e6 / ranks)
+        row[9] = int(stepping_s(s, w) * 1e6)
     return table

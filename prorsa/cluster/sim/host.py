@@ -17,7 +17,7 @@ from prorsa.cluster.sim.state import State
 @kernel
 def host_reach(s: State, rank: int, i: int) -> int:
     """Leading tokens of an entry of which the host has a copy."""
-    if s.params[0].host_tokens == 0:
+    if s.ranks[rank].host_tokens == 0:
         return 0
     return s.hosts[rank, i].tokens
 
@@ -25,7 +25,7 @@ def host_reach(s: State, rank: int, i: int) -> int:
 @kernel
 def unlist(s: State, rank: int, i: int) -> None:
     """Keep an entry's copy from eviction: HBM holds all of it again, or is about to."""
-    if s.params[0].host_tokens == 0 or s.hosts[rank, i].listed == 0:
+    if s.ranks[rank].host_tokens == 0 or s.hosts[rank, i].listed == 0:
         return
     copy, r = s.hosts[rank, i], s.ranks[rank]
     if copy.older < 0:
@@ -42,7 +42,7 @@ def unlist(s: State, rank: int, i: int) -> None:
 @kernel
 def demote(s: State, rank: int, i: int) -> None:
     """List an entry for eviction from the host where its copy reaches further than what is left in HBM."""
-    if s.params[0].host_tokens == 0:
+    if s.ranks[rank].host_tokens == 0:
         return
     copy, r = s.hosts[rank, i], s.ranks[rank]
     if copy.listed != 0 or copy.tokens <= s.entries[rank, i].tokens:
@@ -63,9 +63,9 @@ def back_up(s: State, rank: int, i: int, tokens: int) -> None:
     wanted = tokens - copy.tokens
     if wanted <= 0:
         return
-    while r.host_used + wanted > s.params[0].host_tokens and r.host_oldest >= 0:
-        _evict_oldest(s, rank, r.host_used + wanted - s.params[0].host_tokens)
-    wanted = min(wanted, s.params[0].host_tokens - r.host_used)
+    while r.host_used + wanted > s.ranks[rank].host_tokens and r.host_oldest >= 0:
+        _evict_oldest(s, rank, r.host_used + wanted - s.ranks[rank].host_tokens)
+    wanted = min(wanted, s.ranks[rank].host_tokens - r.host_used)
     copy.tokens += wanted
     r.host_used += wanted
 
@@ -97,7 +97,7 @@ def cut_host(s: State, rank: int, i: int, tokens: int) -> None:
 @kernel
 def clear_host(s: State, rank: int) -> None:
     """Forget all copies of a rank."""
-    if s.params[0].host_tokens == 0:
+    if s.ranks[rank].host_tokens == 0:
         return
     for i in range(s.hosts.shape[1]):
         unlist(s, rank, i)

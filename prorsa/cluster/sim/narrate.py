@@ -46,9 +46,10 @@ def worker_id(worker: int) -> str:
 class Narrator:
     """Tells what records mean, in the words of `prorsa.events`. It has no state of its own."""
 
-    def __init__(self, workload: Workload, ranks: int, cache_flush: bool) -> None:
+    def __init__(self, workload: Workload, state: State, cache_flush: bool) -> None:
         self._workload = workload
-        self._ranks = ranks
+        self._workers: list[int] = state.ranks["worker"].tolist()
+        self._first_ranks: list[int] = state.workers["first_rank"].tolist()
         self._cache_flush = cache_flush
         self._trajectory_ids = [f"t{i:05d}" for i in range(workload.trajectories)]
         self._prompts = workload.prompt_tokens[workload.first_turn[:-1]].tolist()
@@ -76,7 +77,7 @@ class Narrator:
 
     def worker_of(self, rank: int) -> str:
         """The id of the worker of a rank."""
-        return worker_id(rank // self._ranks)
+        return worker_id(self._workers[rank])
 
     def _worker_or_none(self, rank: int) -> str | None:
         return None if rank < 0 else self.worker_of(rank)
@@ -84,12 +85,13 @@ class Narrator:
     def _where(self, record: Record, epochs: list[int]) -> dict[str, Any]:
         """The fields that all events of the engine plugin share."""
         i, turn, attempt, rank = record[2:6]
+        worker = self._workers[rank]
         return {
             "trajectory_id": self._trajectory_ids[i],
             "rid": self.rid(i, turn, attempt),
-            "worker_id": self.worker_of(rank),
-            "dp_rank": rank % self._ranks,
-            "epoch": epochs[rank // self._ranks],
+            "worker_id": worker_id(worker),
+            "dp_rank": rank - self._first_ranks[worker],
+            "epoch": epochs[worker],
         }
 
     def dispatched(self, record: Record, _: list[int]) -> AnyEvent:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.config import SimConfig
-from prorsa.cluster.sim.decode_clock import busy_s, output_so_far
+from prorsa.cluster.sim.decode_clock import attention_s, experts_so_far_s, output_so_far, stepping_s
 from prorsa.cluster.sim.limits import alone_s
 from prorsa.cluster.sim.state import ROLES, State
 from prorsa.cluster.workloads.workload import Workload
@@ -27,7 +27,7 @@ def split_row(state: State) -> SplitRow:
 
 
 def measure(
-    state: State, config: SimConfig, profile: Profile, workload: Workload, split: list[SplitRow]
+    state: State, config: SimConfig, profiles: tuple[Profile, ...], workload: Workload, split: list[SplitRow]
 ) -> dict[str, Any]:
     """The report of a run; figures that need an end are None until every trajectory has ended."""
     totals = state.totals[0]
@@ -41,7 +41,9 @@ def measure(
         "t95_s": _t95_s(ends) if done else None,
         "steady_output_tokens_per_s": _steady_rate(totals) if config.mode == "async" else None,
         "step_s": float(totals["step_sum_s"]) / int(totals["steps_done"]) if totals["steps_done"] else None,
-        "bound_by_trajectory": bool(alone_s(profile, workload).max() > BOUND_SHARE * elapsed_s) if done else None,
+        "bound_by_trajectory": bool(alone_s(profiles[0], workload, profiles[-1]).max() > BOUND_SHARE * elapsed_s)
+        if done
+        else None,
         "sessions_skipped": workload.sessions_skipped,
         "trajectories_completed": int((ended & ~workload.truncated).sum()),
         "trajectories_truncated": int((ended & workload.truncated).sum()),
@@ -52,7 +54,8 @@ def measure(
         "output_tokens": output,
         "output_tokens_per_s": output / elapsed_s if elapsed_s > 0 else None,
         "trajectory_latency_s": _latency_s((ends - state.trajectories["dispatch_s"])[ended]),
-        "gpu_idle_ratio": _idle_ratio(state, elapsed_s),
+        "gpus": sum(profiles[kind].gpus for kind in state.workers["profile"].tolist()),
+        **_gpu_time(state, profiles, elapsed_s),
         "flip_idle_ratio": _flip_idle_ratio(split, elapsed_s, len(state.workers)),
         "flips": int(state.workers["flips"].sum()),
         "flip_overhead_s": float(state.workers["out_s"].sum()),
@@ -63,6 +66,10 @@ def measure(
         "extrapolated_tokens": int(totals["extrapolated"]),
         "split": [list(row) for row in split],
     }
+
+
+def _is_bound(profiles: tuple[Profile, ...], workload: Workload, makespan_s: float) -> bool:
+    return bool(alone_s(profiles[0], workload, profiles[-1]).max() > BOUND_SHARE * makespan_s)
 
 
 def _t95_s(ends: NDArray[np.float64]) -> float:
@@ -85,11 +92,26 @@ def _latency_s(latencies: NDArray[np.float64]) -> dict[str, float | None]:
     return {"mean": float(latencies.mean()), "p50": p50, "p90": p90, "p99": p99}
 
 
-def _idle_ratio(state: State, elapsed_s: float) -> float | None:
+def _gpu_time(state: State, profiles: tuple[Profile, ...], elapsed_s: float) -> dict[str, Any]:
+    """Where the GPU time went, as shares of all of it: attention, experts, waiting for another rank; idle is the rest.
+
+    Idle counts the waiting too. The GPUs of every rank compute the experts, whoever's tokens they are.
+    """
     if elapsed_s <= 0:
-        return None
-    busy = sum(busy_s(state, rank) for rank in range(len(state.ranks)))
-    return 1.0 - busy / (elapsed_s * len(state.ranks))
+        return {"gpu_idle_ratio": None, "gpu_time": None}
+    gpu_s = np.zeros(4)
+    for w, worker in enumerate(state.workers):
+        profile = profiles[worker["profile"]]
+        ranks = range(worker["first_rank"], worker["end_rank"])
+        attention = sum(attention_s(state, rank) for rank in ranks)
+        experts = experts_so_far_s(state, w) * len(ranks)
+        waiting = stepping_s(state, w) * len(ranks) - attention - experts
+        gpu_s += np.array([attention, experts, waiting, elapsed_s * len(ranks)]) * (profile.gpus / len(ranks))
+    attention, experts, waiting = (gpu_s[:3] / gpu_s[3]).tolist()
+    return {
+        "gpu_idle_ratio": 1.0 - attention - experts,
+        "gpu_time": {"attention": attention, "experts": experts, "waiting": max(waiting, 0.0)},
+    }
 
 
 def _flip_idle_ratio(split: list[SplitRow], elapsed_s: float, workers: int) -> float | None:

@@ -45,7 +45,7 @@ def route(s: State) -> None:
                 s.ranks[rank].blocked = 1
             else:
                 _submit(s, i, rank, decode, uncached)
-                s.ranks[rank].blocked = s.ranks[rank].outstanding >= s.params[0].bound_tokens
+                s.ranks[rank].blocked = s.ranks[rank].outstanding >= _bound_tokens(s, rank)
             open_ranks -= s.ranks[rank].blocked
         if s.trajectories[i].phase == READY:
             s.ranks[rank].ahead += uncached
@@ -59,11 +59,16 @@ def _open_ranks(s: State) -> int:
     for rank in range(len(s.ranks)):
         r = s.ranks[rank]
         r.ahead = 0
-        r.blocked = r.outstanding >= s.params[0].bound_tokens
+        r.blocked = r.outstanding >= _bound_tokens(s, rank)
         worker = s.workers[r.worker]
         if worker.serving != 0 and worker.role != ROLE_DECODE and r.blocked == 0:
             count += 1
     return count
+
+
+@kernel
+def _bound_tokens(s: State, rank: int) -> int:
+    return s.profiles[s.ranks[rank].profile].bound_tokens
 
 
 @kernel
@@ -101,7 +106,7 @@ def _has_room(s: State, rank: int, i: int) -> bool:
         return True
     margin = RESERVED_DECODE_TOKENS * (r.held + waiting + 1)
     need = s.trajectories[i].prompt + 1 - locked_stem(s, rank, i)
-    return r.held + waiting < s.params[0].max_running and need + margin <= spare(s, rank)
+    return r.held + waiting < r.max_running and need + margin <= spare(s, rank)
 
 
 @kernel
@@ -152,7 +157,7 @@ def _reserve(s: State, i: int, rank: int) -> None:
     """Reserve KV on decode for the prompt and the first token that comes with it."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
     trajectory.decode_cached = hold(s, rank, i, trajectory.prompt + 1, trajectory.prompt)
-    trajectory.restored_s = s.totals[0].now_s + trajectory.loaded * s.params[0].host_s_per_token
+    trajectory.restored_s = s.totals[0].now_s + trajectory.loaded * s.profiles[r.profile].host_s_per_token
     r.held += 1
     s.workers[r.worker].requests += 1
     limit_block(s, r.worker)

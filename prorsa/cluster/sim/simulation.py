@@ -29,9 +29,10 @@ class Simulation:
 
     Args:
         config: pool and sampler.
-        profile: performance of the workers.
+        profile: performance of the workers; with ``decode_profile`` of the prefill workers alone.
         workload: what is rolled out; the same under every policy.
         roles: the role of each worker at the start; worker ``i`` is ``w<i>``.
+        decode_profile: performance of the decode workers, where their parallelism is another; the roles are fixed then.
         emit: whether lifecycle events of trajectories and requests are emitted; without, only ``run.*``, ``step.*``,
             ``weights.*``, ``worker.*`` and ``effect.result``. The simulated times are the same.
 
@@ -40,27 +41,33 @@ class Simulation:
     """
 
     def __init__(
-        self, config: SimConfig, profile: Profile, workload: Workload, roles: Sequence[Role], *, emit: bool = True
+        self,
+        config: SimConfig,
+        profile: Profile,
+        workload: Workload,
+        roles: Sequence[Role],
+        *,
+        decode_profile: Profile | None = None,
+        emit: bool = True,
     ) -> None:
-        check_inputs(profile, workload)
-        if not roles:
-            raise ConfigError("a pool without workers: give at least one role")
+        profiles = (profile,) if decode_profile is None else (profile, decode_profile)
+        check_inputs(profiles, workload, roles)
         indices = tuple(ROLES.index(role) for role in roles)
-        state = allocate(config, profile, workload, indices, emit)
-        parts = checkpoint.Parts(config, profile, workload, Actuator().dump(), [report.split_row(state)], None)
+        state = allocate(config, profiles, workload, indices, emit)
+        parts = checkpoint.Parts(config, profiles, workload, Actuator().dump(), [report.split_row(state)], None)
         self._assemble(state, parts)
         set_timer(self._state, sampler_timer(self._state), 0.0)
         set_timer(self._state, tick_timer(self._state), 1.0)
 
     def _assemble(self, state: State, parts: checkpoint.Parts) -> None:
         self._state = state
-        self._config, self._profile, self._workload = parts.config, parts.profile, parts.workload
+        self._config, self._profiles, self._workload = parts.config, parts.profiles, parts.workload
         self._actuator = Actuator(parts.actuator)
         self._split = parts.split
         self._sampler = telemetry.Sampler(parts.config, parts.workload, parts.sampler)
-        self._narrator = narrate.Narrator(parts.workload, parts.profile.ranks, parts.config.cache_flush)
+        self._narrator = narrate.Narrator(parts.workload, state, parts.config.cache_flush)
         live = min(parts.config.concurrency, parts.workload.trajectories)
-        self._room = burst_records(live, len(state.ranks), parts.profile.max_running)
+        self._room = burst_records(live, len(state.ranks), state.running.shape[1])
 
     @property
     def now_s(self) -> float:
@@ -123,7 +130,7 @@ class Simulation:
         """
         self._actuator.restart(self._state)
         self._note_split()
-        events: list[AnyEvent] = list(telemetry.workers_up(self._state, self._profile))
+        events: list[AnyEvent] = list(telemetry.workers_up(self._state, self._profiles))
         events += self._sampler.state(self._state)
         return [(self.now_s, event) for event in events]
 
@@ -141,7 +148,7 @@ class Simulation:
 
     def report(self) -> dict[str, Any]:
         """What the run has come to so far, by the definitions of ``docs/metrics.md``."""
-        return report.measure(self._state, self._config, self._profile, self._workload, self._split)
+        return report.measure(self._state, self._config, self._profiles, self._workload, self._split)
 
     def copy(self) -> "Simulation":
         """An independent copy that goes on as this one would."""
@@ -156,7 +163,7 @@ class Simulation:
     def save(self, path: str | Path) -> None:
         """Write a checkpoint; :meth:`load` goes on from it as this simulation would."""
         parts = checkpoint.Parts(
-            self._config, self._profile, self._workload, self._actuator.dump(), self._split, self._sampler.last
+            self._config, self._profiles, self._workload, self._actuator.dump(), self._split, self._sampler.last
         )
         checkpoint.save(Path(path), self._state, parts)
 
@@ -184,21 +191,21 @@ class Simulation:
     def _begin(self) -> list[Timed]:
         begin = RunBegin(
             scenario=self._config.name,
-            profile=self._profile.name,
+            profile="+".join(profile.name for profile in self._profiles),
             seed=self._config.seed,
             workers=len(self._state.workers),
             concurrency=self._config.concurrency,
             trajectories=self._workload.trajectories,
             cache=self._config.cache,
         )
-        events: list[AnyEvent] = [begin, *telemetry.workers_up(self._state, self._profile)]
+        events: list[AnyEvent] = [begin, *telemetry.workers_up(self._state, self._profiles)]
         if self._emits:
             events += self._sampler.changes(self._state)
         return [(self.now_s, event) for event in events]
 
     def _tick(self) -> list[Timed]:
         """Telemetry of the second that has just gone by."""
-        events: list[AnyEvent] = list(telemetry.loads(self._state, self._profile))
+        events: list[AnyEvent] = list(telemetry.loads(self._state, self._profiles))
         if self._emits:
             events += telemetry.progress(self._state, self._narrator)
             events += self._sampler.changes(self._state)

@@ -1,6 +1,6 @@
 """The engine's state: flat arrays of plain records, so that a copy is a handful of memory copies.
 
-A *rank* is one attention data-parallel rank: rank ``r`` of worker ``w`` has the index ``w * ranks + r``. KV, prefix
+A *rank* is one attention data-parallel rank; those of worker ``w`` are ``first_rank`` to ``end_rank - 1``. KV, prefix
 cache, queues and running requests belong to ranks; the step clock, the role and effects belong to workers, because the
 ranks of a worker step together.
 
@@ -66,30 +66,17 @@ CACHE_MODES: Final = ("cold", "retained", "l3")
 
 PARAMS = np.dtype(
     [
-        ("prefill_a_s", "f8"),
-        ("prefill_b_s", "f8"),
-        ("prefill_c_s", "f8"),
-        ("decode_a_s", "f8"),
-        ("decode_b_s", "f8"),
-        ("decode_c_s", "f8"),
+        ("request_s", "f8"),  # of a request at its prefill worker, before it can be in a batch
         ("transfer_latency_s", "f8"),
         ("transfer_s_per_token", "f8"),
-        ("host_s_per_token", "f8"),
         ("l3_s_per_token", "f8"),
         ("weight_update_s", "f8"),
         ("to_prefill_s", "f8"),
         ("to_decode_s", "f8"),
         ("warm_s", "f8"),
         ("cancel_s", "f8"),
-        ("chunk_tokens", "i8"),
-        ("bound_tokens", "i8"),  # of outstanding prefill work a rank, for the router
-        ("max_running", "i8"),
-        ("kv_tokens", "i8"),
-        ("host_tokens", "i8"),  # host tier of a rank's prefix cache
-        ("measured_context", "i8"),
-        ("measured_batch", "i8"),
+        ("prefill_interval", "i8"),  # decode steps of a colocated worker between two prefill steps
         ("workers", "i8"),
-        ("ranks", "i8"),
         ("trajectories", "i8"),
         ("limit", "i8"),
         ("cache", "i8"),
@@ -99,6 +86,29 @@ PARAMS = np.dtype(
     ]
 )
 """Constants of a run."""
+
+PROFILE = np.dtype(
+    [
+        ("prefill_a_s", "f8"),
+        ("prefill_b_s", "f8"),
+        ("prefill_c_s", "f8"),
+        ("prefill_d_s", "f8"),
+        ("decode_a_s", "f8"),
+        ("decode_b_s", "f8"),
+        ("decode_c_s", "f8"),
+        ("host_s_per_token", "f8"),
+        ("window_tokens", "i8"),
+        ("chunk_tokens", "i8"),
+        ("bound_tokens", "i8"),  # of outstanding prefill work a rank, for the router
+        ("measured_context", "i8"),
+        ("measured_batch", "i8"),
+        ("points", "i8", (2,)),  # of the experts' tables: prefill, decode
+    ]
+)
+"""What a kind of worker costs; `prorsa.cluster.profile` says what the coefficients mean."""
+
+POINT = np.dtype([("tokens", "f8"), ("seconds", "f8")])
+"""A point of an experts' table."""
 
 TOTALS = np.dtype(
     [
@@ -158,7 +168,7 @@ TRAJECTORY = np.dtype(
         ("end_s", "f8"),
         ("arrival_s", "f8"),  # of the turn's first attempt at the router
         ("restored_s", "f8"),  # when decode has loaded back what it has of the prompt in its host tier
-        ("join_step", "i8"),  # the worker's decode step count when it joined the batch
+        ("join_step", "i8"),  # the rank's decode step count when it joined the batch
         ("finish_step", "i8"),
         ("phase", "i8"),
         ("turn", "i8"),  # index into the turn arrays
@@ -195,9 +205,16 @@ WORKER = np.dtype(
         ("block_start_s", "f8"),
         ("block_base_s", "f8"),  # time of the block's first decode step
         ("block_slope_s", "f8"),  # by which each next step is longer
+        ("block_experts_s", "f8"),  # of each of its steps, part of the base
+        ("experts_s", "f8"),  # of complete steps
+        ("step_s", "f8"),  # of complete steps in all
         ("block_steps", "i8"),
         ("booked", "i8"),  # steps of the block whose KV growth is booked
-        ("steps", "i8"),  # decode steps before the block
+        ("prefill_steps", "i8"),
+        ("decode_first", "i8"),  # decode steps still to come before the next prefill step
+        ("profile", "i8"),
+        ("first_rank", "i8"),
+        ("end_rank", "i8"),
         ("link_free_s", "f8"),
         ("effect_deadline_s", "f8"),
         ("fenced_s", "f8"),
@@ -228,9 +245,15 @@ RANK = np.dtype(
         ("next_finish", "i8"),  # decode step at which the next request is done; -1 where it is to be looked up
         ("computed", "i8"),
         ("output", "i8"),
-        ("busy_s", "f8"),
-        ("step_s", "f8"),
+        ("attention_s", "f8"),  # of complete steps
+        ("step_attention_s", "f8"),  # of the prefill step under way
         ("worker", "i8"),
+        ("profile", "i8"),
+        ("kv_tokens", "i8"),
+        ("host_tokens", "i8"),  # host tier of its prefix cache
+        ("max_running", "i8"),
+        ("steps", "i8"),  # decode steps before the block
+        ("decodes", "i8"),  # whether it decodes in the prefill step under way
         ("running", "i8"),
         ("held", "i8"),  # requests with KV reserved for decode, running ones too
         ("batch", "i8"),  # requests in the prefill step under way: so many from the head of the queue
@@ -269,38 +292,49 @@ RECORD = np.dtype([("time_s", "f8"), *((name, "i8") for name in ("kind", "trajec
 
 
 class State(NamedTuple):
-    """Everything the engine knows. ``plan`` and ``turns`` are the workload and never written; copies share them."""
+    """Everything the engine knows. Fields of `SHARED` are never written; copies share them."""
 
     params: NDArray[Any]  # PARAMS[1]
+    profiles: NDArray[Any]  # PROFILE[1 or 2]: of all workers, or of prefill and of decode workers
+    experts: NDArray[Any]  # POINT[profiles, prefill or decode, K]
     totals: NDArray[Any]  # TOTALS[1]
     plan: NDArray[Any]  # PLAN[N + 1]
     turns: NDArray[Any]  # TURN[T]
     trajectories: NDArray[Any]  # TRAJECTORY[N]
     workers: NDArray[Any]  # WORKER[W]
     ranks: NDArray[Any]  # RANK[W * R]
-    entries: NDArray[Any]  # ENTRY[W * R, N + G]
-    stems: NDArray[Any]  # STEM[W * R, G]
+    entries: NDArray[Any]  # ENTRY[ranks, N + G]
+    stems: NDArray[Any]  # STEM[ranks, G]
     groups: NDArray[Any]  # GROUP[G]
-    hosts: NDArray[Any]  # HOST[W * R, N + G]; no columns where there is no host tier
-    running: NDArray[np.int64]  # [W * R, max_running]
-    queues: NDArray[Any]  # QUEUE[1 + 3 W R]: router; for each rank prefill, join, retracted
+    hosts: NDArray[Any]  # HOST[ranks, N + G]; no columns where there is no host tier
+    running: NDArray[np.int64]  # [ranks, max_running]
+    queues: NDArray[Any]  # QUEUE[1 + 3 ranks]: router; for each rank prefill, join, retracted
     heap: NDArray[Any]  # TIMER[N + 2 W + 2]
     heap_slot: NDArray[np.int64]  # where each timer is in the heap
     log: NDArray[Any]  # RECORD[...]
 
 
-SHARED: Final = ("plan", "turns")
+SHARED: Final = ("profiles", "experts", "plan", "turns")
 """Fields of `State` that are never written after `allocate`."""
 
 
-def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tuple[int, ...], emit: bool) -> State:
-    """The state before the first event: nothing dispatched, every worker serving in its role, caches empty."""
-    count, workers, ranks = workload.trajectories, len(roles), len(roles) * profile.ranks
+def allocate(
+    config: SimConfig, profiles: tuple[Profile, ...], workload: Workload, roles: tuple[int, ...], emit: bool
+) -> State:
+    """The state before the first event: nothing dispatched, every worker serving in its role, caches empty.
+
+    ``profiles``: of all workers, or of prefill workers and of decode workers.
+    """
+    count, workers = workload.trajectories, len(roles)
+    kinds = [profiles[-1] if role == ROLE_DECODE else profiles[0] for role in roles]
+    ranks, max_running = sum(kind.ranks for kind in kinds), max(profile.max_running for profile in profiles)
     timers = count + 2 * workers + 2
     plan = _plan(workload)
     groups = int(plan["group"].max(initial=-1)) + 1
     state = State(
-        params=_params(config, profile, workload, workers, emit),
+        params=_params(config, profiles[0], workload, workers, emit),
+        profiles=np.array([_profile(profile) for profile in profiles], PROFILE),
+        experts=_experts(profiles),
         totals=np.zeros(1, TOTALS),
         plan=plan,
         turns=_turns(workload),
@@ -311,13 +345,14 @@ def allocate(config: SimConfig, profile: Profile, workload: Workload, roles: tup
         stems=np.zeros((ranks, groups), STEM),
         groups=np.zeros(groups, GROUP),
         hosts=np.zeros((ranks, count + groups if config.host_kv_tokens else 0), HOST),
-        running=np.full((ranks, profile.max_running), -1, np.int64),
+        running=np.full((ranks, max_running), -1, np.int64),
         queues=np.zeros(1 + 3 * ranks, QUEUE),
         heap=np.zeros(timers, TIMER),
         heap_slot=np.full(timers, -1, np.int64),
-        log=new_log(config.concurrency, count, ranks, profile.max_running),
+        log=new_log(config.concurrency, count, ranks, max_running),
     )
-    _mark_empty(state, roles, profile.ranks)
+    _mark_empty(state, roles)
+    _place_ranks(state, kinds, config.host_kv_tokens)
     return state
 
 
@@ -342,26 +377,17 @@ def duplicate(state: State) -> State:
 def _params(config: SimConfig, profile: Profile, workload: Workload, workers: int, emit: bool) -> NDArray[Any]:
     gigabytes = profile.kv_bytes_per_token / 1e9
     values: dict[str, float] = {
-        **{f"prefill_{part}_s": getattr(profile.prefill, f"{part}_ms") / 1e3 for part in "abc"},
-        **{f"decode_{part}_s": getattr(profile.decode, f"{part}_ms") / 1e3 for part in "abc"},
+        "request_s": profile.request_ms / 1e3,
         "transfer_latency_s": TRANSFER_LATENCY_S,
         "transfer_s_per_token": gigabytes / profile.kv_transfer_gb_s,
-        "host_s_per_token": gigabytes / HOST_COPY_GB_S,
         "l3_s_per_token": gigabytes / L3_FETCH_GB_S,
         "weight_update_s": config.weight_update_s,
         "to_prefill_s": config.flip.to_prefill_s,
         "to_decode_s": config.flip.to_decode_s,
         "warm_s": config.flip.warm_s,
         "cancel_s": config.flip.cancel_s,
-        "chunk_tokens": profile.chunk_tokens,
-        "bound_tokens": PREFILL_BOUND_CHUNKS * profile.chunk_tokens,
-        "max_running": profile.max_running,
-        "kv_tokens": profile.kv_tokens,
-        "host_tokens": config.host_kv_tokens // profile.ranks,
-        "measured_context": profile.measured.context_tokens,
-        "measured_batch": profile.measured.batch,
+        "prefill_interval": config.prefill_interval,
         "workers": workers,
-        "ranks": profile.ranks,
         "trajectories": workload.trajectories,
         "limit": config.concurrency,
         "cache": CACHE_MODES.index(config.cache),
@@ -373,6 +399,32 @@ def _params(config: SimConfig, profile: Profile, workload: Workload, workers: in
     for name in PARAMS.fields or ():
         params[name] = values[name]
     return params
+
+
+def _profile(profile: Profile) -> tuple[Any, ...]:
+    values: dict[str, Any] = {
+        **{f"prefill_{part}_s": getattr(profile.prefill, f"{part}_ms") / 1e3 for part in "abcd"},
+        **{f"decode_{part}_s": getattr(profile.decode, f"{part}_ms") / 1e3 for part in "abc"},
+        "host_s_per_token": profile.kv_bytes_per_token / 1e9 / HOST_COPY_GB_S,
+        "window_tokens": profile.prefill.window_tokens,
+        "chunk_tokens": profile.chunk_tokens,
+        "bound_tokens": PREFILL_BOUND_CHUNKS * profile.chunk_tokens,
+        "measured_context": profile.measured.context_tokens,
+        "measured_batch": profile.measured.batch,
+        "points": [len(profile.experts.prefill), len(profile.experts.decode)],
+    }
+    return tuple(values[name] for name in PROFILE.names or ())
+
+
+def _experts(profiles: tuple[Profile, ...]) -> NDArray[Any]:
+    tables = [(profile.experts.prefill, profile.experts.decode) for profile in profiles]
+    most = max(1, *(len(table) for pair in tables for table in pair))
+    experts = np.zeros((len(profiles), 2, most), POINT)
+    for k, pair in enumerate(tables):
+        for kind, table in enumerate(pair):
+            for at, (tokens, ms) in enumerate(table):
+                experts[k, kind, at] = (tokens, ms / 1e3)
+    return experts
 
 
 def _plan(workload: Workload) -> NDArray[Any]:
@@ -396,7 +448,21 @@ def _turns(workload: Workload) -> NDArray[Any]:
     return turns
 
 
-def _mark_empty(state: State, roles: tuple[int, ...], ranks_per_worker: int) -> None:
+def _place_ranks(state: State, kinds: list[Profile], host_kv_tokens: int) -> None:
+    """Give each worker its ranks, one worker after the other."""
+    counts = np.array([kind.ranks for kind in kinds])
+    state.workers["end_rank"] = np.cumsum(counts)
+    state.workers["first_rank"] = state.workers["end_rank"] - counts
+    if len(state.profiles) > 1:
+        state.workers["profile"] = state.workers["role"] == ROLE_DECODE
+    state.ranks["worker"] = np.repeat(np.arange(len(kinds)), counts)
+    state.ranks["profile"] = state.workers["profile"][state.ranks["worker"]]
+    state.ranks["host_tokens"] = np.repeat([host_kv_tokens // kind.ranks for kind in kinds], counts)
+    for name in ("kv_tokens", "max_running"):
+        state.ranks[name] = np.repeat([getattr(kind, name) for kind in kinds], counts)
+
+
+def _mark_empty(state: State, roles: tuple[int, ...]) -> None:
     for name in ("next", "prev", "prefill", "decode", "home", "slot", "cancel"):
         state.trajectories[name] = -1
     state.trajectories["end_s"] = np.nan
@@ -411,7 +477,6 @@ def _mark_empty(state: State, roles: tuple[int, ...], ranks_per_worker: int) -> 
         state.hosts[name] = -1
     state.groups["rank"] = -1
     state.trajectories["shared"] = state.plan["shared"][:-1]
-    state.ranks["worker"] = np.repeat(np.arange(len(roles)), ranks_per_worker)
     state.workers["role"] = roles
     state.workers["role_before"] = roles
     state.workers["serving"] = 1

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from prorsa.cluster.profile import Profile
-from prorsa.cluster.sim.config import SimConfig
+from prorsa.cluster.sim.config import ROLES_FIXED, SimConfig
 from prorsa.cluster.sim.decode_clock import steps_done
 from prorsa.cluster.sim.gauges import read_gauges
 from prorsa.cluster.sim.narrate import Narrator, worker_id
@@ -13,17 +13,19 @@ from prorsa.cluster.workloads.workload import Workload
 from prorsa.events import LlmProgress, SamplerState, WorkerLoad, WorkerUp
 
 
-def workers_up(state: State, profile: Profile) -> Iterator[WorkerUp]:
+def workers_up(state: State, profiles: tuple[Profile, ...]) -> Iterator[WorkerUp]:
     """Every worker registers, in the role that it has now."""
     version = str(state.totals["version"][0])
+    fixed = ROLES_FIXED if len(profiles) > 1 else None
     for w in range(len(state.workers)):
         worker = state.workers[w]
+        profile = profiles[worker["profile"]]
         yield WorkerUp(
             worker_id=worker_id(w),
             role=ROLES[worker["role"]],
             epoch=int(worker["epoch"]),
-            flippable=profile.flippable,
-            reason_not_flippable=profile.why_not_flippable,
+            flippable=profile.flippable and fixed is None,
+            reason_not_flippable=fixed or profile.why_not_flippable,
             kv_capacity=profile.kv_capacity,
             max_running=profile.max_running * profile.ranks,
             dp_size=profile.ranks,
@@ -32,11 +34,10 @@ def workers_up(state: State, profile: Profile) -> Iterator[WorkerUp]:
         )
 
 
-def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
+def loads(state: State, profiles: tuple[Profile, ...]) -> Iterator[WorkerLoad]:
     """What every worker does now; the engine has just brought its KV accounts to now."""
     version = str(state.totals["version"][0])
     paused = bool(state.totals["updating"][0])
-    capacity = profile.kv_capacity
     for w, gauges in enumerate(read_gauges(state).tolist()):
         role, epoch, queued, queued_tokens, running, kv_used, kv_cached, prefilled, output, busy_us = gauges
         yield WorkerLoad(
@@ -48,7 +49,7 @@ def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
             running=running,
             kv_used=kv_used,
             kv_cached=kv_cached,
-            kv_capacity=capacity,
+            kv_capacity=profiles[state.workers["profile"][w]].kv_capacity,
             prefill_tokens_total=prefilled,
             output_tokens_total=output,
             busy_us_total=busy_us,
@@ -59,11 +60,10 @@ def loads(state: State, profile: Profile) -> Iterator[WorkerLoad]:
 
 def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:
     """Output so far of all that decodes, and prompt tokens computed of all that prefills, worker by worker."""
-    per_worker = len(state.ranks) // len(state.workers)
     for w in range(len(state.workers)):
         output: list[tuple[str, int]] = []
         prefilled: list[tuple[str, int]] = []
-        for rank in range(w * per_worker, (w + 1) * per_worker):
+        for rank in range(state.workers["first_rank"][w], state.workers["end_rank"][w]):
             output += _decoding(state, rank, narrator)
             prefilled += _prefilling(state, rank, narrator)
         if output or prefilled:
@@ -72,7 +72,7 @@ def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:
 
 def _decoding(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[str, int]]:
     w = int(state.ranks["worker"][rank])
-    steps = int(state.workers["steps"][w]) + steps_done(state, w)
+    steps = int(state.ranks["steps"][rank]) + steps_done(state, w)
     running = state.running[rank, : state.ranks["running"][rank]]
     rows = state.trajectories[running]
     tokens = rows["output"] + steps - rows["join_step"]
