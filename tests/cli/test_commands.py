@@ -16,7 +16,8 @@ RUN_KEYS = {
     "steady_output_tokens_per_s", "step_s", "bound_by_trajectory", "sessions_skipped", "trajectories_completed",
     "trajectories_truncated", "trajectories_failed", "turns", "prompt_tokens", "computed_prefill_tokens",
     "output_tokens", "output_tokens_per_s", "trajectory_latency_s", "gpus", "gpu_idle_ratio", "gpu_time",
-    "flip_idle_ratio", "flips", "flip_overhead_s", "requests_resumed", "recomputed_tokens", "split", "forecast", "wall_s",
+    "flip_idle_ratio", "flips", "flip_overhead_s", "requests_resumed", "recomputed_tokens", "split",
+    "forecast", "wall_s",
 }  # fmt: skip
 SCORE_KEYS = {"wape", "wape_arrivals", "bias", "coverage_80", "last", "ewma", "kalman"}
 
