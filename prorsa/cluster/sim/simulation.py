@@ -8,12 +8,14 @@ import numpy as np
 
 from prorsa.cluster.effects import Effect, failed
 from prorsa.cluster.profile import Profile
-from prorsa.cluster.sim import checkpoint, engine, narrate, records, report, telemetry
+from prorsa.cluster.sim import checkpoint, engine, futures, narrate, records, report, telemetry
 from prorsa.cluster.sim.actuator import Actuator
 from prorsa.cluster.sim.config import SimConfig, check_inputs
 from prorsa.cluster.sim.demand import demand_ahead
 from prorsa.cluster.sim.heap import sampler_timer, set_timer, tick_timer
+from prorsa.cluster.sim.outcome import Outcome, outcome
 from prorsa.cluster.sim.state import ROLES, State, allocate, burst_records, duplicate
+from prorsa.cluster.workloads.standing import Standing
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import ConfigError
 from prorsa.events import AnyEvent, Role, RunBegin
@@ -146,6 +148,12 @@ class Simulation:
         state.params["emit"] = True
         return demand_ahead(state, horizons_s, self._room)
 
+    def outcome(self, horizons_s: Sequence[float]) -> dict[float, Outcome]:
+        """What forecasts made now are scored against, by horizon, if the run goes on under the frozen split."""
+        state = duplicate(self._state)
+        state.params["emit"] = True
+        return outcome(state, horizons_s, self._room)
+
     def report(self) -> dict[str, Any]:
         """What the run has come to so far, by the definitions of ``docs/metrics.md``."""
         return report.measure(self._state, self._config, self._profiles, self._workload, self._split)
@@ -159,6 +167,23 @@ class Simulation:
         copied._sampler = self._sampler.copy()
         copied._split = list(self._split)
         return copied
+
+    def standing(self) -> Standing:
+        """Where every trajectory stands, as far as it can be seen from outside."""
+        return futures.standing_of(self._state)
+
+    def redrawn(self, workload: Workload) -> "Simulation":
+        """An independent copy that goes on with ``workload``: one with the past that has been seen, and its own future.
+
+        See :class:`prorsa.cluster.workloads.redraw.Redraw`.
+        """
+        copied = self.copy()
+        copied._go_on_with(workload)  # noqa: SLF001 - of its own class
+        return copied
+
+    def _go_on_with(self, workload: Workload) -> None:
+        self._state = futures.with_workload(self._state, workload)
+        self._workload = workload
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint; :meth:`load` goes on from it as this simulation would."""

@@ -374,6 +374,11 @@ def duplicate(state: State) -> State:
     return state._replace(**copies, log=np.empty_like(state.log))
 
 
+def replan(state: State, workload: Workload) -> State:
+    """The state with the plan and turns of ``workload``; everything else is shared."""
+    return state._replace(plan=_plan(workload), turns=_turns(workload))
+
+
 def _params(config: SimConfig, profile: Profile, workload: Workload, workers: int, emit: bool) -> NDArray[Any]:
     gigabytes = profile.kv_bytes_per_token / 1e9
     values: dict[str, float] = {

@@ -29,7 +29,7 @@ _HEAD_DRAWS: Final = 8
 _GROUP_STREAM: Final = 1
 """Top word of the counter of the streams that belong to groups, which keeps them apart from the trajectories'."""
 
-_FIRST_ANSWER_TOKENS: Final = 256
+FIRST_ANSWER_TOKENS: Final = 256
 """Room that a first prompt leaves for its answer; a longer first answer ends at the context limit."""
 
 
@@ -291,7 +291,7 @@ def _shifted(action: Ints, starts: Ints) -> Ints:
 def _first_prompts(fitted: Fitted, scores: Floats, profile: Profile) -> Ints:
     """First prompts, drawn from those that leave room for an answer: int64[N]."""
     values = np.array(fitted.first_prompt)
-    longest = profile.max_context - _FIRST_ANSWER_TOKENS
+    longest = profile.max_context - FIRST_ANSWER_TOKENS
     if longest < values[0]:
         raise ConfigError(
             f"the shortest first prompt of {fitted.name} has {values[0]:.0f} tokens, and {profile.name} allows a "

@@ -1,0 +1,301 @@
+"""Other futures of a generated workload: what has happened stays, the rest is drawn anew, given what has happened.
+
+A redrawn future is a draw from the generator's own distribution, conditional on all that has been seen of a run: sizes
+and gaps of finished turns, how long a tool has run, how many tokens of an answer are out, that a trajectory has not
+ended. So forecasts made of many of them know the generator and the state, but not the draws: nobody can do better.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from prorsa.cluster.workloads.fitted import LogNormal
+from prorsa.cluster.workloads.limits import offsets
+from prorsa.cluster.workloads.posterior import FIRST, OUTPUT, TURNS, Band, EffectsPosterior, Seen
+from prorsa.cluster.workloads.scores import Bools, Floats, Ints
+from prorsa.cluster.workloads.standing import ANSWERING, REWARD, SANDBOX, TOOL, WAITING, Standing
+from prorsa.cluster.workloads.turns import Source, TurnModel, Turns
+from prorsa.cluster.workloads.workload import Workload
+
+_TRIES: Final = 64
+
+
+class Redraw:
+    """Draws futures of ``workload`` that agree with all that has been seen of it.
+
+    Args:
+        source: what the workload was generated from.
+        workload: as it is; of its future nothing is used.
+        standing: where its trajectories stand.
+        rng: all randomness.
+        token_s: what a token of an answer takes at least. Turns are drawn until a trajectory cannot need more within
+            the time asked for.
+    """
+
+    def __init__(
+        self, source: Source, workload: Workload, standing: Standing, rng: np.random.Generator, *, token_s: float
+    ) -> None:
+        self._model = TurnModel(source)
+        self._workload = workload
+        self._standing = standing
+        self._rng = rng
+        self._token_s = token_s
+        self._past = _past_turns(standing)
+        self._posterior = EffectsPosterior(
+            source.fitted.correlations, _seen(self._model, workload, standing, self._past), rng
+        )
+
+    def draw(self, window_s: float) -> Workload:
+        """A workload with the same past, whose turns go on for at least ``window_s`` from now."""
+        scores = self._posterior.draw()
+        turns = self._future(scores, window_s)
+        return self._joined(turns)
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    def _future(self, scores: Floats, window_s: float) -> list[tuple[Ints, Turns]]:
+        """Turns from the present one on, as (trajectories, one turn of each), in order."""
+        standing = self._standing
+        out = [self._present(scores)]
+        limit = self._model.natural_turns(scores[:, TURNS])
+        position = standing.turn.copy()
+        after_s = np.zeros(len(position))
+        while len(out[-1][0]):
+            rows, turns = out[-1]
+            elapsed = np.where(position[rows] == standing.turn[rows], standing.elapsed_s[rows], 0.0)
+            after_s[rows] += np.maximum(turns.gap_s - elapsed, 0.0) + turns.output * self._token_s
+            goes_on = (position[rows] + 1 < limit[rows]) & (after_s[rows] < window_s)
+            position[rows] += 1
+            out.append(self._next(scores, rows[goes_on], turns.of(goes_on), position))
+        return out
+
+    def _present(self, scores: Floats) -> tuple[Ints, Turns]:
+        """The turn that each trajectory is in or comes to next."""
+        stage = self._standing.stage
+        starts = np.flatnonzero((stage == WAITING) | (stage == SANDBOX))
+        answering, tools = np.flatnonzero(stage == ANSWERING), np.flatnonzero(stage == TOOL)
+        parts = [(starts, self._first(scores, starts)), (answering, self._answering(scores, answering))]
+        parts.append((tools, self._after_tool(scores, tools)))
+        rows = np.concatenate([part[0] for part in parts])
+        order = np.argsort(rows)
+        return rows[order], Turns.joined([part[1] for part in parts]).of(order)
+
+    def _first(self, scores: Floats, rows: Ints) -> Turns:
+        prompt = self._model.first_prompts(scores[rows, FIRST])
+        seen = self._standing.stage[rows] != WAITING
+        prompt[seen] = self._workload.prompt_tokens[self._workload.first_turn[rows[seen]]]
+        return self._model.first_turns(self._rng, prompt, scores[rows, OUTPUT])
+
+    def _answering(self, scores: Floats, rows: Ints) -> Turns:
+        """The rest of an answer, given how long it is already and that it fits."""
+        at = self._workload.first_turn[rows] + self._standing.turn[rows]
+        workload, position = self._workload, self._standing.turn[rows]
+        before = np.where(position > 0, workload.tool[at], -1)
+        return self._model.answers(
+            self._rng,
+            position,
+            before,
+            scores[rows, OUTPUT],
+            Turns(
+                prompt=workload.prompt_tokens[at],
+                reuse=workload.reuse_tokens[at],
+                output=self._standing.output_tokens[rows],
+                gap_s=workload.gap_s[at],
+                before=before,
+                action=np.zeros(len(rows), np.int64),
+                fits=np.ones(len(rows), np.bool_),
+            ),
+        )
+
+    def _after_tool(self, scores: Floats, rows: Ints) -> Turns:
+        """The turn after the tool: drawn again until it fits, for it is known to come."""
+        at = self._workload.first_turn[rows] + self._standing.turn[rows] - 1
+        workload = self._workload
+        before = Turns(
+            prompt=workload.prompt_tokens[at],
+            reuse=workload.reuse_tokens[at],
+            output=workload.output_tokens[at],
+            gap_s=workload.gap_s[at],
+            before=np.full(len(rows), -1),
+            action=workload.tool[at + 1],
+            fits=np.ones(len(rows), np.bool_),
+        )
+        elapsed_s, position = self._standing.elapsed_s[rows], self._standing.turn[rows]
+        turns = self._model.next_turns(self._rng, scores[rows], position, before, elapsed_s)
+        for _ in range(_TRIES):
+            misfits = np.flatnonzero(~turns.fits)
+            if not len(misfits):
+                break
+            again = self._model.next_turns(
+                self._rng, scores[rows[misfits]], position[misfits], before.of(misfits), elapsed_s[misfits]
+            )
+            turns.put(misfits, again)
+        return self._model.fitted_in(turns)
+
+    def _next(self, scores: Floats, rows: Ints, before: Turns, position: Ints) -> tuple[Ints, Turns]:
+        turns = self._model.next_turns(self._rng, scores[rows], position[rows], before, np.zeros(len(rows)))
+        return rows[turns.fits], turns.of(turns.fits)
+
+    # --- the workload -----------------------------------------------------------------------------------------------
+
+    def _joined(self, future: list[tuple[Ints, Turns]]) -> Workload:
+        workload, past = self._workload, self._past
+        counts = past.copy()
+        for rows, _ in future:
+            counts[rows] += 1
+        first_turn = offsets(counts)
+        columns = {name: np.zeros(first_turn[-1], getattr(workload, name).dtype) for name in _COLUMNS}
+        kept = _ranges(workload.first_turn[:-1], past)
+        place = _ranges(first_turn[:-1], past)
+        for name, column in columns.items():
+            column[place] = getattr(workload, name)[kept]
+        free = first_turn[:-1] + past
+        for rows, turns in future:
+            for name, column in columns.items():
+                column[free[rows]] = turns.column(name)
+            free[rows] += 1
+        return Workload(
+            first_turn=first_turn,
+            group=workload.group,
+            step=workload.step,
+            sandbox_s=self._seconds(workload.sandbox_s, self._model.source.fitted.sandbox_s, SANDBOX),
+            reward_s=self._seconds(workload.reward_s, self._model.source.fitted.reward_s, REWARD),
+            truncated=np.zeros(len(past), np.bool_),
+            tools=workload.tools,
+            workload=workload.workload,
+            sessions_skipped=workload.sessions_skipped,
+            **columns,
+        )
+
+    def _seconds(self, known_s: Floats, distribution: LogNormal | None, stage: int) -> Floats:
+        """Times of sandboxes or rewards: those that are over stay, that under way is longer than it is now."""
+        if distribution is None:
+            return known_s
+        elapsed_s = np.where(self._standing.stage == stage, self._standing.elapsed_s, 0.0)
+        drawn = self._model.seconds(self._rng, distribution, elapsed_s)
+        return np.where(self._standing.stage > stage, known_s, drawn)
+
+
+_COLUMNS: Final = ("prompt_tokens", "reuse_tokens", "output_tokens", "gap_s", "tool")
+
+
+def _past_turns(standing: Standing) -> Ints:
+    """Turns of each trajectory that are over, the answer included."""
+    stage = standing.stage
+    over: Ints = np.where(stage >= REWARD, standing.turn + 1, np.where(stage >= ANSWERING, standing.turn, 0))
+    return over
+
+
+def _ranges(start: Ints, count: Ints) -> Ints:
+    """``start[i], …, start[i] + count[i] - 1`` for all i, one after the other."""
+    within: Ints = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return within + np.repeat(start, count)
+
+
+# --- what has been seen ---------------------------------------------------------------------------------------------
+
+
+def _seen(model: TurnModel, workload: Workload, standing: Standing, past: Ints) -> Seen:
+    """All that is known of the trajectories, as intervals of scores."""
+    stage, count = standing.stage, workload.trajectories
+    dispatched = stage != WAITING
+    first_low, first_high = np.full(count, -np.inf), np.full(count, np.inf)
+    starts = workload.first_turn[:-1][dispatched]
+    first_low[dispatched], first_high[dispatched] = model.first_scores(workload.prompt_tokens[starts])
+    # Prompts that have arrived, and answers that are complete or under way.
+    arrived = past + (stage == ANSWERING)
+    prompts, answers = _turns(workload, arrived), _turns(workload, past)
+    tools = np.flatnonzero(stage == TOOL)
+    return Seen(
+        shared=_shared(workload.group),
+        first_low=first_low,
+        first_high=first_high,
+        turns_low=model.turns_reached(np.where(stage >= ANSWERING, standing.turn + 1, 1)),
+        known=stage >= ANSWERING,
+        output=_known_answers(model, workload, answers),
+        open=(opened := _open_answers(model, workload, standing, answers))[0],
+        action=opened[1],
+        gap=_gaps(model, workload, prompts, tools, standing),
+        **_appended(model, workload, prompts),
+    )
+
+
+def _shared(group: Ints) -> Ints:
+    """One number for all that share a first prompt."""
+    alone = group < 0
+    numbers = group.copy()
+    numbers[alone] = group.max() + 1 + np.arange(alone.sum())
+    return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Turns of a workload: trajectory, position in it, and index."""
+
+    row: Ints
+    position: Ints
+    at: Ints
+
+    def of(self, chosen: Bools) -> "_Places":
+        return _Places(self.row[chosen], self.position[chosen], self.at[chosen])
+
+
+def _turns(workload: Workload, count: Ints) -> _Places:
+    """The first ``count[i]`` turns of each trajectory."""
+    row = np.repeat(np.arange(len(count)), count)
+    position = _ranges(np.zeros(len(count), np.int64), count)
+    return _Places(row, position, workload.first_turn[row] + position)
+
+
+def _is_last(workload: Workload, places: _Places) -> Bools:
+    return np.asarray(places.at + 1 == workload.first_turn[places.row + 1])
+
+
+def _known_answers(model: TurnModel, workload: Workload, answers: _Places) -> Band:
+    """Complete answers whose action is known: a tool has followed."""
+    places = answers.of(~_is_last(workload, answers))
+    low, high = model.output_scores(places.position, workload.tool[places.at + 1], workload.output_tokens[places.at])
+    # A first answer that was cut at the context limit is only known to have been at least so long.
+    cut = (places.position == 0) & (
+        workload.prompt_tokens[places.at] + workload.output_tokens[places.at] >= model.source.max_context
+    )
+    return Band(places.row, low, np.where(cut, np.inf, high))
+
+
+def _open_answers(model: TurnModel, workload: Workload, standing: Standing, answers: _Places) -> tuple[Band, Floats]:
+    """Answers of which the action is unknown: those under way, longer than what is out, and last ones."""
+    last = answers.of(_is_last(workload, answers))
+    row = np.flatnonzero(standing.stage == ANSWERING)
+    position, at = standing.turn[row], workload.first_turn[row] + standing.turn[row]
+    under_way = model.open_scores(position, standing.output_tokens[row], workload.prompt_tokens[at])
+    complete = model.any_scores(last.position, workload.output_tokens[last.at])
+    before = np.concatenate([workload.tool[last.at], workload.tool[at]])
+    low, high = (np.concatenate(pair) for pair in zip(complete, under_way, strict=True))
+    return Band(np.concatenate([last.row, row]), low, high), model.chances(before)
+
+
+def _gaps(model: TurnModel, workload: Workload, prompts: _Places, tools: Ints, standing: Standing) -> Band:
+    """Gaps that are over, and those of the tools that run."""
+    later = prompts.of(prompts.position > 0)
+    low, high = model.gap_scores(workload.tool[later.at], workload.gap_s[later.at])
+    running = workload.tool[workload.first_turn[tools] + standing.turn[tools]]
+    begun = model.gap_reached(running, standing.elapsed_s[tools])
+    return Band(
+        np.concatenate([later.row, tools]),
+        np.concatenate([low, begun]),
+        np.concatenate([high, np.full(len(tools), np.inf)]),
+    )
+
+
+def _appended(model: TurnModel, workload: Workload, prompts: _Places) -> dict[str, Any]:
+    """What later prompts have appended, where they have, beside the index of the gap before them."""
+    later = prompts.of(prompts.position > 0)
+    before = workload.prompt_tokens[later.at - 1]
+    context = before + workload.output_tokens[later.at - 1]
+    grown = workload.prompt_tokens[later.at] - context
+    # A prompt whose answer was dropped keeps the prompt before it; a compacted one is shorter than the context.
+    entry = np.flatnonzero((grown > 0) & (workload.reuse_tokens[later.at] != before))
+    places = _Places(later.row[entry], later.position[entry], later.at[entry])
+    low, high = model.appended_scores(places.position, workload.tool[places.at], grown[entry])
+    return {"appended": Band(places.row, low, high), "appended_gap": entry, "second": places.position == 1}
