@@ -5,7 +5,7 @@ the simulation on with futures that are drawn anew (:mod:`prorsa.cluster.workloa
 takes mean and quantiles of what demand comes to. Its error is what cannot be known in advance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,9 +63,7 @@ class DistributionOracle:
         """Forecasts by target and horizon, from where ``simulation`` of ``workload`` stands, which stays as it is."""
         redraw = Redraw(self._source, workload, simulation.standing(), rng, token_s=self._token_s)
         window_s = max(horizons_s) + _BEYOND_S
-        outcomes = [
-            simulation.redrawn(redraw.draw(window_s)).outcome(horizons_s) for _ in range(self._futures)
-        ]
+        outcomes = [simulation.redrawn(redraw.draw(window_s)).outcome(horizons_s) for _ in range(self._futures)]
         return {
             (target, horizon_s): _spread([pick(outcome[horizon_s]) for outcome in outcomes])
             for horizon_s in horizons_s
@@ -85,7 +83,11 @@ def _kv_need(outcome: Outcome) -> tuple[float, float]:
     return outcome.kv_need, outcome.kv_need
 
 
-_TARGETS: Final = {"prefill": _prefill, "decode_admission": _admission, "kv_need": _kv_need}
+_TARGETS: Final[dict[ForecastTarget, Callable[[Outcome], tuple[float, float]]]] = {
+    "prefill": _prefill,
+    "decode_admission": _admission,
+    "kv_need": _kv_need,
+}
 
 
 def _spread(values: Sequence[tuple[float, float]]) -> Spread:

@@ -81,6 +81,7 @@ class EffectsPosterior:
         prior = np.array(correlations.trajectory)
         self._factor = np.linalg.cholesky(prior)
         self._precision = np.linalg.inv(prior)
+        self._on_effects = self._precision[APPENDED:, APPENDED:]
         self._scores = np.zeros((len(seen.shared), 5))
         self._output = _Scores(seen.output)
         self._gap = _Scores(seen.gap)
@@ -131,7 +132,7 @@ class EffectsPosterior:
         rows = np.flatnonzero(self._seen.known)
         others = [FIRST, *_EFFECTS]
         precision = self._precision[TURNS, TURNS]
-        mean = -(self._scores[np.ix_(rows, others)] @ self._precision[TURNS, others]) / precision
+        mean = -(self._scores[rows][:, others] @ self._precision[TURNS, others]) / precision
         low = self._seen.turns_low[rows]
         self._scores[rows, TURNS] = truncated_normal(
             self._rng, mean, math.sqrt(1.0 / precision), low, np.full(len(rows), np.inf)
@@ -140,10 +141,9 @@ class EffectsPosterior:
     def _draw_effects(self) -> None:
         """Effects given the scores of the turns: a normal with the sums of all precisions."""
         rows = np.flatnonzero(self._seen.known)
-        others = [FIRST, TURNS]
         precision, pull = self._from_turns()
-        precision = precision[rows] + self._precision[np.ix_(_EFFECTS, _EFFECTS)]
-        pull = pull[rows] - self._scores[np.ix_(rows, others)] @ self._precision[np.ix_(others, _EFFECTS)]
+        precision = precision[rows] + self._on_effects
+        pull = pull[rows] - self._scores[rows, :APPENDED] @ self._precision[:APPENDED, APPENDED:]
         factor = np.linalg.cholesky(precision)
         mean = np.linalg.solve(precision, pull[..., None])
         noise = np.linalg.solve(np.swapaxes(factor, 1, 2), self._rng.standard_normal((len(rows), 3, 1)))

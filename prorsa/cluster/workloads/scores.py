@@ -47,8 +47,8 @@ class TableStack:
 
     def whole(self, index: Ints, counts: Ints) -> tuple[Floats, Floats]:
         """Scores from and to which ``max(1, rint(value))`` is ``counts``."""
-        low = self.reached(index, counts - 0.5)
-        return np.where(counts <= 1, -np.inf, low), self.reached(index, counts + 0.5)
+        low = self.reached(index, counts.astype(np.float64) - 0.5)
+        return np.where(counts <= 1, -np.inf, low), self.reached(index, counts.astype(np.float64) + 0.5)
 
 
 def truncated_normal(rng: np.random.Generator, mean: Floats, sd: Floats | float, low: Floats, high: Floats) -> Floats:

@@ -114,7 +114,8 @@ class TurnModel:
 
     def first_scores(self, prompts: Ints) -> tuple[Floats, Floats]:
         """From and to which scores give these first prompts."""
-        return self._first_score(prompts - 0.5), self._first_score(prompts + 0.5)
+        tokens = prompts.astype(np.float64)
+        return self._first_score(tokens - 0.5), self._first_score(tokens + 0.5)
 
     def _first_score(self, tokens: Floats) -> Floats:
         values = np.array(self._fitted.first_prompt)
@@ -125,7 +126,7 @@ class TurnModel:
 
     def turns_reached(self, turns: Ints) -> Floats:
         """Lowest scores of trajectories that have at least so many turns."""
-        low = self._turns.reached(np.zeros(len(turns), np.int64), turns - 0.5)
+        low = self._turns.reached(np.zeros(len(turns), np.int64), turns.astype(np.float64) - 0.5)
         return np.where(turns <= 1, -np.inf, low)
 
     def output_scores(self, position: Ints, action: Ints, tokens: Ints) -> tuple[Floats, Floats]:
