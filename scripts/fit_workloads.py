@@ -23,7 +23,7 @@ import numpy as np
 
 from prorsa.cluster.profile import load_profile
 from prorsa.cluster.workloads import fitted
-from prorsa.cluster.workloads.fitted import Action, Correlations, Fitted, LogNormal, Steps, Table
+from prorsa.cluster.workloads.fitted import Action, Correlations, Fitted, LogNormal, Siblings, Steps, Table
 from prorsa.cluster.workloads.generators import generate
 from prorsa.cluster.workloads.limits import Bools, Cut, Floats, Ints, cut, offsets
 from prorsa.cluster.workloads.sessions import ROUNDING_TOKENS, load_sessions
@@ -216,6 +216,48 @@ def correlation(a: Floats, b: Floats, among: Bools) -> float:
     return round(float(np.corrcoef(a[among], b[among])[0, 1]), 3) if among.any() else 0.0
 
 
+# --- siblings -------------------------------------------------------------------------------------------------------
+
+TASKS: Final = 50
+"""The general trace is of 50 tasks, each tried 4 times: session i is of task i mod 50. The first prompts say so too."""
+
+ASSUMED_SIBLINGS: Final = 0.5
+"""Correlation of siblings in what no trace times: their tools run in the same repository or on the same database, their
+sandboxes start from the same image, and their rewards run the same tests; what is left is the load of the moment."""
+
+
+def sibling_correlation(values: Floats, share_of_variance: float = 1.0) -> float:
+    """Correlation between tries of a task, by one-way analysis of variance.
+
+    Args:
+        values: a score of each session, with variance 1; or the means of its turns' scores.
+        share_of_variance: of the turns' scores that the sessions' effects explain; the noise of the means is not
+            shared between siblings.
+    """
+    tries = values.reshape(-1, TASKS)
+    between = len(tries) * np.var(tries.mean(axis=0), ddof=1)
+    within = np.mean(np.var(tries, axis=0, ddof=1))
+    return round(float(np.clip((between - within) / len(tries) / share_of_variance, 0.0, 0.95)), 2)
+
+
+def siblings(folder: Path) -> Siblings:
+    data = general_trace(folder)
+    everything = np.ones(len(data.turn), bool)
+    lengths = np.bincount(data.session).astype(float)
+    later = ~data.first
+    appended = normal_ranks(prompts(data).appended, later)
+    output = normal_ranks(data.output, everything)
+    means = [session_means(scores, data.session, len(lengths)) for scores in (appended, output)]
+    return Siblings(
+        turns=sibling_correlation(normal_ranks(lengths, np.ones(len(lengths), bool))),
+        appended=sibling_correlation(means[0], explained(appended, data.session, means[0])),
+        output=sibling_correlation(means[1], explained(output, data.session, means[1])),
+        gap=ASSUMED_SIBLINGS,
+        sandbox=ASSUMED_SIBLINGS,
+        reward=ASSUMED_SIBLINGS,
+    )
+
+
 # --- the two workloads ----------------------------------------------------------------------------------------------
 
 
@@ -286,7 +328,8 @@ def fit_coding(folder: Path) -> Fitted:
         name="coding",
         provenance=(
             "Fitted by scripts/fit_workloads.py to 484 coding-agent sessions derived from the public repository "
-            "callanjfox/kv-cache-tester (traces/*.json, Apache-2.0). Not in the data and assumed: sandbox_s, reward_s."
+            "callanjfox/kv-cache-tester (traces/*.json, Apache-2.0). Not in the data and assumed: sandbox_s, reward_s, "
+            "siblings (turns, appended and output as in the general workload)."
         ),
         scores=tuple(SCORES.tolist()),
         first_prompt=spaced(whole.prompt[whole.first]),
@@ -294,6 +337,7 @@ def fit_coding(folder: Path) -> Fitted:
         buckets=BUCKETS,
         actions=tuple(coding_action(data, seen, number) for number in range(len(data.names))),
         correlations=correlations(data, seen.appended, seen.goes_on),
+        siblings=siblings(folder),
         answer_dropped=steps(ANSWER_EDGES, seen.answer, seen.dropped, seen.dropped | seen.goes_on),
         dropped_growth=table(np.maximum(0.0, (data.prompt - seen.before) / seen.answer)[seen.dropped]),
         first_rewritten=share(seen.rewritten, data.turn == 1),
@@ -367,12 +411,16 @@ def general_action(data: Trace, seen: Prompts, number: int, gap_s: Table) -> Act
     )
 
 
-def fit_general(folder: Path) -> Fitted:
+def general_trace(folder: Path) -> Trace:
     columns = read(folder / GENERAL)
     counts = Counter(columns["next_action"])
     # A transfer to a person ends the conversation with the agent, as the user's last word does.
     calls = ["user" if name.startswith("transfer") else name for name in columns["next_action"]]
-    data = trace(columns, [name if counts[name] >= MIN_CALLS else "other" for name in calls])
+    return trace(columns, [name if counts[name] >= MIN_CALLS else "other" for name in calls])
+
+
+def fit_general(folder: Path) -> Fitted:
+    data = general_trace(folder)
     seen = prompts(data)
     later = ~data.first
     kinds = range(len(data.names))
@@ -384,7 +432,8 @@ def fit_general(folder: Path) -> Fitted:
         provenance=(
             "Sizes, turns and tools fitted by scripts/fit_workloads.py to 200 trajectories of sierra-research/"
             "tau-bench (historical_trajectories/gpt-4o-airline.json, MIT; tokens are characters / 4). Not in the data "
-            "and assumed: gaps (lognormal, median 2 s, 90th percentile 10 s over all tools), reward_s; no sandbox."
+            "and assumed: gaps (lognormal, median 2 s, 90th percentile 10 s over all tools), reward_s, "
+            "siblings' gap, sandbox and reward; no sandbox."
         ),
         scores=tuple(SCORES.tolist()),
         first_prompt=spaced(data.prompt[data.first]),
@@ -392,6 +441,7 @@ def fit_general(folder: Path) -> Fitted:
         buckets=(0,),
         actions=tuple(general_action(data, seen, number, gaps[number]) for number in kinds),
         correlations=correlations(data, seen.appended, later),
+        siblings=siblings(folder),
         answer_dropped=NONE,
         dropped_growth=nothing,
         first_rewritten=0.0,

@@ -8,16 +8,17 @@ import tomllib
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from prorsa.cluster.profile import Profile, load_profile
-from prorsa.cluster.sim.config import FlipTimes
-from prorsa.cluster.workloads.fitted import workload_names
+from prorsa.cluster.scenario_checks import problems
+from prorsa.cluster.sim.config import Fault, FlipTimes
 from prorsa.cluster.workloads.generators import Groups, generate
 from prorsa.cluster.workloads.sessions import load_sessions
+from prorsa.cluster.workloads.shapes import DriftPoint, MixPoint, SandboxBursts, Shape, SlowTools
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import ConfigError
 
@@ -29,26 +30,36 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
 
     Attributes:
         profile: name of a performance profile, or path of its TOML file.
+        prefill_profile, decode_profile: other profiles for the workers of one stage, under a fixed split only.
         concurrency: trajectories in flight at most.
         mode: ``async``, a new trajectory for each that ends; ``sync``, steps of groups with a weight update between.
-        workload: the class that the generator draws from; with ``sessions`` only a name.
+        workload: the class that the generator draws from; with ``sessions`` or ``mix`` only a name.
         sessions: a CSV file of recorded sessions to run instead; a relative path counts from the scenario's file.
         trajectories: length of an asynchronous run; None is 2 x concurrency. Not for recorded sessions: each runs once.
         steps, groups_per_step, group_size: length of a synchronous run. With recorded sessions a step takes
-            ``groups_per_step`` x ``group_size`` of them, for as many steps as it takes.
-        weight_update_s: pause for the weight update after each synchronous step; ``cache_flush``: whether it drops the
-            prefix caches.
+            ``groups_per_step`` x ``group_size`` of them, for as many steps as it takes. Asynchronous runs have groups
+            where ``group_size`` is given.
+        oversample: a synchronous step dispatches so many times ``groups_per_step`` groups and ends with the first
+            ``groups_per_step`` that are complete; the rest is cut off.
+        staleness: weight versions that an asynchronous trajectory may be behind when it is used; None for no bound.
+        update_every: trajectories of an asynchronous run after which the weights are updated; None for never.
+        weight_update_s: pause for a weight update; ``cache_flush``: whether it drops the prefix caches.
         cache: what a flip does to the worker's prefix cache: ``cold`` loses it, ``retained`` keeps it, ``l3`` loses it
             but has a shared store.
         host_kv_tokens: host tier of each worker's prefix cache, in tokens; 0 for none.
         gap_cap_s: longer gaps between turns are cut to this.
         max_turns: trajectories end as truncated after this many turns; None for no limit.
         prefill_workers: prefill workers at the start, for policies that move them; None is half.
+        mix, tool_drift, slow_tools, sandbox_bursts: what moves or disturbs the generated workload; see
+            :mod:`prorsa.cluster.workloads.shapes`.
+        faults: workers that die or slow down.
     """
 
     name: str
     description: str = ""
     profile: str
+    prefill_profile: str | None = None
+    decode_profile: str | None = None
     workers: int
     concurrency: int
     mode: Literal["async", "sync"]
@@ -58,6 +69,9 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
     steps: int | None = None
     groups_per_step: int | None = None
     group_size: int | None = None
+    oversample: float = 1.0
+    staleness: int | None = None
+    update_every: int | None = None
     weight_update_s: float = 0.0
     cache_flush: bool = False
     cache: CacheMode = "retained"
@@ -65,10 +79,15 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
     gap_cap_s: float = 60.0
     max_turns: int | None = None
     prefill_workers: int | None = None
+    mix: tuple[MixPoint, ...] = ()
+    tool_drift: tuple[DriftPoint, ...] = ()
+    slow_tools: SlowTools | None = None
+    sandbox_bursts: SandboxBursts | None = None
+    faults: tuple[Fault, ...] = ()
     flip: FlipTimes = FlipTimes()
 
     def __post_init__(self) -> None:
-        _refuse(self.name, list(_problems(self)))
+        _refuse(self.name, list(problems(self)))
 
     @property
     def initial_prefill(self) -> int:
@@ -103,7 +122,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
             InputError: if a session file is bad.
             ConfigError: if the seed or the profile does not fit.
         """
-        profile = profile or load_profile(self.profile)
+        profile = profile or self.narrowest_profile()
         groups = self._groups()
         file = sessions or self.sessions
         if file is not None:
@@ -112,7 +131,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
                 profile=profile,
                 gap_cap_s=self.gap_cap_s,
                 seed=seed,
-                trajectories_per_step=groups.per_step * groups.size if groups else None,
+                trajectories_per_step=groups.per_step * groups.size if groups and groups.per_step else None,
                 max_turns=self.max_turns,
                 workload=self.workload,
             )
@@ -124,17 +143,45 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
             groups=groups,
             gap_cap_s=self.gap_cap_s,
             max_turns=self.max_turns,
+            shape=self.shape,
         )
 
+    @property
+    def shape(self) -> Shape:
+        """What moves or disturbs the generated workload."""
+        return Shape(
+            mix=self.mix,
+            tool_drift=self.tool_drift,
+            slow_tools=self.slow_tools,
+            sandbox_bursts=self.sandbox_bursts,
+        )
+
+    @property
+    def groups_dispatched(self) -> int | None:
+        """Groups that a synchronous step dispatches; more than ``groups_per_step`` where it over-samples."""
+        return None if self.groups_per_step is None else math.ceil(self.oversample * self.groups_per_step)
+
+    def narrowest_profile(self) -> Profile:
+        """Of the profiles of its workers the one with the shortest context: what every trajectory must fit.
+
+        Raises:
+            ConfigError: if there is no such profile.
+        """
+        names = {self.prefill_profile or self.profile, self.decode_profile or self.profile}
+        return min((load_profile(name) for name in sorted(names)), key=lambda profile: profile.max_context)
+
     def _groups(self) -> Groups | None:
-        if self.groups_per_step is None or self.group_size is None:
+        if self.group_size is None:
             return None
-        return Groups(per_step=self.groups_per_step, size=self.group_size)
+        return Groups(per_step=self.groups_dispatched, size=self.group_size)
 
     def _generated_trajectories(self, groups: Groups | None) -> int:
-        if groups is not None and self.steps is not None:
+        if groups is None:
+            return 2 * self.concurrency if self.trajectories is None else self.trajectories
+        if self.steps is not None and groups.per_step is not None:
             return self.steps * groups.per_step * groups.size
-        return 2 * self.concurrency if self.trajectories is None else self.trajectories
+        # An asynchronous run ends with a whole group.
+        return self.trajectories or groups.size * math.ceil(2 * self.concurrency / groups.size)
 
 
 def scenario_names() -> list[str]:
@@ -180,24 +227,6 @@ def _decode(name: str, text: str, *, folder: Path | None) -> Scenario:
     return msgspec.convert(raw, Scenario)
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
-
-_BOUNDS: Final[dict[str, tuple[float, float]]] = {
-    "workers": (1, 1024),
-    "concurrency": (1, 100_000),
-    "trajectories": (1, 1_000_000),
-    "steps": (1, 10_000),
-    "groups_per_step": (1, 10_000),
-    "group_size": (1, 1024),
-    "weight_update_s": (0, 86_400),
-    "host_kv_tokens": (0, 10**12),
-    "gap_cap_s": (0, 10**9),
-    "max_turns": (1, 100_000),
-}
-
-_LENGTH_OF_SYNC: Final = ("steps", "groups_per_step", "group_size")
-
-
 def _refuse(name: str, problems: list[str]) -> None:
     if problems:
         raise ConfigError(f"scenario {name}: {'; '.join(problems)}")
@@ -217,52 +246,3 @@ def _type_problems(raw: dict[str, Any]) -> Iterator[str]:
             msgspec.convert(raw[name], field.type)
         except msgspec.ValidationError as error:
             yield f"{name} is {raw[name]!r}: {error}"
-
-
-def _problems(scenario: Scenario) -> Iterator[str]:
-    for name, (low, high) in _BOUNDS.items():
-        value = getattr(scenario, name)
-        if value is not None and not low <= value <= high:
-            yield f"{name} is {value}: give {low} to {high:,}"
-    for name in FlipTimes.__struct_fields__:
-        seconds = getattr(scenario.flip, name)
-        if not (math.isfinite(seconds) and seconds >= 0):
-            yield f"flip.{name} is {seconds}: give seconds, 0 or more"
-    yield from _prefill_problems(scenario)
-    yield from _length_problems(scenario)
-    yield from _reference_problems(scenario)
-
-
-def _prefill_problems(scenario: Scenario) -> Iterator[str]:
-    count = scenario.prefill_workers
-    if count is not None and not 1 <= count < scenario.workers:
-        yield (
-            f"prefill_workers is {count} of {scenario.workers} workers: leave at least one for each role, "
-            "or leave it out for half"
-        )
-
-
-def _length_problems(scenario: Scenario) -> Iterator[str]:
-    """A run has the length of its mode, in the terms of its mode."""
-    if scenario.mode == "sync":
-        needed = _LENGTH_OF_SYNC[1:] if scenario.sessions else _LENGTH_OF_SYNC
-        for name in needed:
-            if getattr(scenario, name) is None:
-                yield f"{name} is missing: mode sync needs {', '.join(needed)}"
-        if scenario.trajectories is not None:
-            yield "trajectories is for mode async: give steps, groups_per_step and group_size"
-        return
-    for name in _LENGTH_OF_SYNC:
-        if getattr(scenario, name) is not None:
-            yield f"{name} is for mode sync: give trajectories"
-    if scenario.weight_update_s or scenario.cache_flush:
-        yield "weight_update_s and cache_flush are for mode sync: leave them out"
-
-
-def _reference_problems(scenario: Scenario) -> Iterator[str]:
-    try:
-        load_profile(scenario.profile)
-    except ConfigError as error:
-        yield str(error)
-    if scenario.workload not in workload_names():
-        yield f"workload is {scenario.workload!r}: give one of {', '.join(workload_names())}"

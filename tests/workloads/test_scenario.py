@@ -172,7 +172,7 @@ def test_all_wrong_values_are_named_at_once(tmp_path: Path) -> None:
         (SYNC + "trajectories = 5", "trajectories is for mode async"),
         (SYNC.replace("steps = 3\n", ""), "steps is missing: mode sync needs steps, groups_per_step, group_size"),
         (ASYNC + "steps = 2", "steps is for mode sync"),
-        (ASYNC + "cache_flush = true", "weight_update_s and cache_flush are for mode sync"),
+        (ASYNC + "cache_flush = true", "for mode sync, or an asynchronous run with weight updates: give update_every"),
         (ASYNC + "workers = 5", "Cannot overwrite a value"),
         (ASYNC + "trajectories = 2000000", "trajectories is 2000000: give 1 to 1,000,000"),
     ],

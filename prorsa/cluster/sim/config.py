@@ -54,6 +54,16 @@ class FlipTimes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cancel_s: float = 0.03
 
 
+class Fault(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Worker ``worker`` dies at ``at_s`` and is back ``for_s`` later, or takes ``factor`` times as long meanwhile."""
+
+    worker: int
+    at_s: float
+    kind: Literal["dies", "slows"]
+    for_s: float
+    factor: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimConfig:
     """One simulated pool and its sampler.

@@ -101,7 +101,7 @@ class Narrator:
             trajectory_id=self._trajectory_ids[i],
             group_id=f"g{group:04d}" if group >= 0 else None,
             prompt_tokens=self._prompts[i],
-            workload=self._workload.workload,
+            workload=self._workload.class_of(i),
         )
 
     def sandbox_start(self, record: Record, _: list[int]) -> AnyEvent:

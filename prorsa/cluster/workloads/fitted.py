@@ -95,6 +95,19 @@ class Correlations(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gap_appended: float
 
 
+class Siblings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How trajectories of one task (a GRPO group) resemble each other: correlations between two of them, on the scale
+    of standard-normal scores, of their numbers of turns, their effects on appended tokens, outputs and gaps, and the
+    times of their sandboxes and rewards."""
+
+    turns: float
+    appended: float
+    output: float
+    gap: float
+    sandbox: float
+    reward: float
+
+
 class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Statistics of one class of workloads.
 
@@ -122,6 +135,7 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     buckets: tuple[int, ...]
     actions: tuple[Action, ...]
     correlations: Correlations
+    siblings: Siblings
     answer_dropped: Steps
     dropped_growth: Table
     first_rewritten: float

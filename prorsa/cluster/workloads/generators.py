@@ -1,92 +1,38 @@
-"""Generated workloads: agent trajectories drawn from fitted statistics (``docs/workloads.md`` describes the model).
+"""Generated workloads: agent trajectories drawn from fitted statistics (``docs/workloads.md`` describes the model)."""
 
-Every trajectory has a counter-based random stream of its own, keyed by seed and trajectory, and spends the same number
-of draws on every turn. So trajectory ``i`` of a seed is the same however many there are and whatever runs them.
-"""
-
-import math
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prorsa.cluster.profile import Profile
-from prorsa.cluster.workloads.fitted import Correlations, Fitted, LogNormal, Table, load_fitted
+from prorsa.cluster.workloads.contexts import contexts, first_prompts
+from prorsa.cluster.workloads.draws import (
+    CLASS_STREAM,
+    IMAGE_STREAM,
+    PULL_STREAM,
+    SLOW_TOOL_STREAM,
+    draw,
+    stream,
+    uniforms,
+)
+from prorsa.cluster.workloads.fitted import Fitted, LogNormal, load_fitted
 from prorsa.cluster.workloads.limits import Floats, Ints, check_common, cut, offsets
-from prorsa.cluster.workloads.workload import Workload
+from prorsa.cluster.workloads.shapes import Shape, class_names, factors_at, shares_at
+from prorsa.cluster.workloads.sizes import actions, draw_sizes, shifted
+from prorsa.cluster.workloads.workload import Workload, interleave
 from prorsa.errors import ConfigError
-
-DRAWS_PER_TURN: Final = 6
-"""Uniforms that each turn takes from its trajectory's stream: action, kind of prompt, and four that make normals."""
-
-_HEAD_DRAWS: Final = 8
-"""Uniforms at the head of each stream, for what belongs to the trajectory as a whole."""
-
-_GROUP_STREAM: Final = 1
-"""Top word of the counter of the streams that belong to groups, which keeps them apart from the trajectories'."""
-
-FIRST_ANSWER_TOKENS: Final = 256
-"""Room that a first prompt leaves for its answer; a longer first answer ends at the context limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Synchronous steps: ``per_step`` groups of ``size`` trajectories each; a group shares its first prompt."""
+    """Groups of ``size`` trajectories that share their first prompt and resemble each other.
 
-    per_step: int
+    A synchronous step takes ``per_step`` of them; None for an asynchronous workload.
+    """
+
+    per_step: int | None
     size: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Draws:
-    """All randomness of a workload, as standard-normal scores but for two.
-
-    Attributes:
-        first: float64[N], of the first prompts (shared in a group).
-        turns: int64[N], natural number of turns of each trajectory.
-        effects: float64[N, 3], of a trajectory on its appended tokens, output tokens and gaps.
-        sandbox, reward: float64[N].
-        action, kind: float64[T], uniforms.
-        normal: float64[T, 4], of output, appended, gap, and shares of rewritten prompts.
-    """
-
-    first: Floats
-    turns: Ints
-    effects: Floats
-    sandbox: Floats
-    reward: Floats
-    action: Floats
-    kind: Floats
-    normal: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scores:
-    """Scores float64[T] of what the turns bring."""
-
-    output: Floats
-    appended: Floats
-    gap: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sizes:
-    """What the turns bring before contexts are added up, [T] each.
-
-    ``kind`` are uniforms that choose the kind of prompt, ``share`` scores of its shares, ``rewritten`` the probability
-    that it keeps only a part of the context.
-    """
-
-    output: Ints
-    appended: Ints
-    gap_s: Floats
-    kind: Floats
-    share: Floats
-    rewritten: Floats
 
 
 def generate(
@@ -98,249 +44,130 @@ def generate(
     groups: Groups | None = None,
     gap_cap_s: float = 60.0,
     max_turns: int | None = None,
+    shape: Shape | None = None,
 ) -> Workload:
     """Generate a workload of the class ``name`` (:func:`prorsa.cluster.workloads.fitted.workload_names`).
 
     Args:
+        name: the class; where ``shape`` mixes classes, what the mix is called.
         profile: its ``max_context`` truncates trajectories; first prompts are drawn from those that fit.
         trajectories: how many; with ``groups`` they fill groups and steps in order.
         seed: of all randomness.
-        groups: None for an asynchronous workload.
+        groups: None for trajectories that are each their own task.
         gap_cap_s: longer gaps are cut to this.
         max_turns: trajectories end as truncated after this many turns; None for no limit.
+        shape: mixes, drifts and disturbances; None for none.
 
     Raises:
         ConfigError: if an argument is out of range, or the profile holds none of the first prompts.
     """
+    shape = shape or Shape()
     check_common(seed=seed, gap_cap_s=gap_cap_s, max_turns=max_turns)
+    _check(trajectories, groups, shape)
+    index = np.arange(trajectories)
+    group = np.full(trajectories, -1) if groups is None else index // groups.size
+    parts = []
+    for member, class_name in _classes(name, index, group, shape, seed):
+        limits = _Limits(profile, gap_cap_s, max_turns)
+        parts.append((member, _generate(load_fitted(class_name), member, group[member], seed, shape, limits)))
+    return interleave(name, parts, group=group, step=_steps(index, groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    profile: Profile
+    gap_cap_s: float
+    max_turns: int | None
+
+
+def _check(trajectories: int, groups: Groups | None, shape: Shape) -> None:
     if trajectories < 1:
         raise ConfigError(f"trajectories is {trajectories}: give 1 or more")
-    fitted = load_fitted(name)
-    group, step = _placement(trajectories, groups)
-    draws = _draw(fitted, group, seed)
+    if groups is not None and (groups.size < 1 or (groups.per_step is not None and groups.per_step < 1)):
+        raise ConfigError(f"groups are {groups.per_step} of {groups.size}: give 1 or more of 1 or more")
+    wrong = "; ".join(shape.problems())
+    if wrong:
+        raise ConfigError(wrong)
+
+
+def _steps(index: Ints, groups: Groups | None) -> Ints:
+    if groups is None or groups.per_step is None:
+        return np.zeros_like(index)
+    return index // (groups.size * groups.per_step)
+
+
+def _classes(name: str, index: Ints, group: Ints, shape: Shape, seed: int) -> list[tuple[Ints, str]]:
+    """The trajectories of each class; a group is of one class, that of its first member's place in the mix."""
+    if not shape.mix:
+        return [(index, name)]
+    names = class_names(shape.mix)
+    unit = np.where(group >= 0, group, index)
+    _, firsts, place = np.unique(unit, return_index=True, return_inverse=True)
+    drawn = uniforms(seed, unit[firsts].tolist(), CLASS_STREAM, 1)[:, 0]
+    below = np.cumsum(shares_at(shape.mix, names, index[firsts]), axis=1)[:, :-1]
+    chosen = np.sum(drawn[:, None] >= below, axis=1)[place]
+    return [(index[chosen == number], one) for number, one in enumerate(names) if (chosen == number).any()]
+
+
+def _generate(fitted: Fitted, index: Ints, group: Ints, seed: int, shape: Shape, limits: _Limits) -> Workload:
+    """The trajectories ``index`` of one class, in that order; their steps are the caller's."""
+    draws = draw(fitted, index, group, seed)
     first_turn = offsets(draws.turns)
-    action = _actions(fitted, first_turn, draws.action)
-    sizes = _sizes(fitted, draws, first_turn, action)
-    first_prompt = _first_prompts(fitted, draws.first, profile)
-    prompt, reuse = _contexts(fitted, first_turn, first_prompt, sizes)
+    action = actions(fitted, first_turn, draws.action)
+    sizes = draw_sizes(fitted, draws, first_turn, action)
+    first_prompt = first_prompts(fitted, draws.first, limits.profile)
+    prompt, reuse = contexts(fitted, first_turn, first_prompt, sizes)
     output = sizes.output.copy()
     starts = first_turn[:-1]
-    output[starts] = np.minimum(output[starts], profile.max_context - first_prompt)
-    ends = cut(first_turn, prompt, output, profile.max_context, max_turns)
+    output[starts] = np.minimum(output[starts], limits.profile.max_context - first_prompt)
+    ends = cut(first_turn, prompt, output, limits.profile.max_context, limits.max_turns)
+    gap_s = _gaps(sizes.gap_s, index, draws.turns, shape, seed)
+    gap_s[starts] = 0.0
     return Workload(
         first_turn=offsets(ends.turns),
         group=group,
-        step=step,
-        sandbox_s=_seconds(fitted.sandbox_s, draws.sandbox),
+        step=np.zeros_like(index),
+        sandbox_s=_sandboxes(fitted, draws.sandbox, index, shape, seed),
         reward_s=_seconds(fitted.reward_s, draws.reward),
         truncated=ends.truncated,
         prompt_tokens=prompt[ends.kept],
         reuse_tokens=reuse[ends.kept],
         output_tokens=output[ends.kept],
-        gap_s=np.minimum(sizes.gap_s, gap_cap_s)[ends.kept],
-        tool=_shifted(action, starts)[ends.kept],
+        gap_s=np.minimum(gap_s, limits.gap_cap_s)[ends.kept],
+        tool=shifted(action, starts)[ends.kept],
         tools=tuple(action.name for action in fitted.actions),
-        workload=name,
+        workload=fitted.name,
     )
 
 
-def _placement(trajectories: int, groups: Groups | None) -> tuple[Ints, Ints]:
-    """Group and step of each trajectory; -1 and 0 where there are no groups."""
-    index = np.arange(trajectories)
-    if groups is None:
-        return np.full(trajectories, -1), np.zeros(trajectories, dtype=np.int64)
-    if groups.size < 1 or groups.per_step < 1:
-        raise ConfigError(f"groups are {groups.per_step} of {groups.size}: give 1 or more of 1 or more")
-    return index // groups.size, index // (groups.size * groups.per_step)
+def _gaps(usual_s: Floats, index: Ints, turns: Ints, shape: Shape, seed: int) -> Floats:
+    """Gaps float64[T] as they drift, some of them of tools that hang."""
+    gap_s = usual_s.copy()
+    if shape.tool_drift:
+        gap_s *= np.repeat(factors_at(shape.tool_drift, index), turns)
+    slow = shape.slow_tools
+    if slow is not None:
+        pairs = zip(index.tolist(), turns.tolist(), strict=True)
+        drawn = np.concatenate([stream(seed, i, SLOW_TOOL_STREAM).random((n, 2)) for i, n in pairs])
+        hangs_s = slow.from_s * (1.0 - drawn[:, 1]) ** (-1.0 / slow.alpha)
+        gap_s = np.where(drawn[:, 0] < slow.share, np.maximum(gap_s, hangs_s), gap_s)
+    return gap_s
 
 
-# --- draws ----------------------------------------------------------------------------------------------------------
-
-
-def _draw(fitted: Fitted, group: Ints, seed: int) -> _Draws:
-    streams = [np.random.Generator(np.random.Philox(key=_key(seed, i))) for i in range(len(group))]
-    heads = _normals(np.array([stream.random(_HEAD_DRAWS) for stream in streams]))
-    if group[0] >= 0:
-        heads[:, 0] = _group_scores(seed, int(group[-1]) + 1)[group]
-    # The first score is a factor of all others, so that what hangs on the first prompt stays so where it is shared.
-    scores = _mixed(heads[:, :5], np.linalg.cholesky(np.array(fitted.correlations.trajectory)))
-    turns = np.maximum(1, np.rint(fitted.turns.at(scores[:, 1], np.array(fitted.scores)))).astype(np.int64)
-    uniform = np.concatenate([stream.random((n, DRAWS_PER_TURN)) for stream, n in zip(streams, turns, strict=True)])
-    return _Draws(
-        first=scores[:, 0],
-        turns=turns,
-        effects=scores[:, 2:],
-        sandbox=heads[:, 5],
-        reward=heads[:, 6],
-        action=uniform[:, 0],
-        kind=uniform[:, 1],
-        normal=_normals(uniform[:, 2:]),
-    )
-
-
-def _mixed(scores: Floats, factor: Floats) -> Floats:
-    """``scores`` times the transposed ``factor``, row by row.
-
-    A matrix product would round differently with the number of rows.
-    """
-    return np.asarray(sum(scores[:, [column]] * factor[:, column] for column in range(len(factor))))
-
-
-def _key(seed: int, stream: int) -> NDArray[np.uint64]:
-    return np.array([seed, stream], dtype=np.uint64)
-
-
-def _group_scores(seed: int, groups: int) -> Floats:
-    counter = np.array([0, 0, 0, _GROUP_STREAM], dtype=np.uint64)
-    streams = (np.random.Generator(np.random.Philox(key=_key(seed, g), counter=counter)) for g in range(groups))
-    return _normals(np.array([stream.random(2) for stream in streams]))[:, 0]
-
-
-def _normals(uniform: Floats) -> Floats:
-    """Standard-normal scores of uniforms, pair by pair (Box and Muller 1958): as many as there are uniforms.
-
-    NumPy's own normals are drawn by rejection, which would take a varying number of draws.
-    """
-    radius = np.sqrt(-2.0 * np.log1p(-uniform[..., 0::2]))
-    angle = 2.0 * np.pi * uniform[..., 1::2]
-    return np.concatenate((radius * np.cos(angle), radius * np.sin(angle)), axis=-1)
-
-
-# --- sizes and gaps of turns ----------------------------------------------------------------------------------------
-
-
-def _actions(fitted: Fitted, first_turn: Ints, uniform: Floats) -> Ints:
-    """What each answer calls for: a Markov chain over the actions, int64[T]."""
-    start = np.cumsum([action.start for action in fitted.actions])[:-1].tolist()
-    after = [np.cumsum(action.next)[:-1].tolist() for action in fitted.actions]
-    firsts = set(first_turn[:-1].tolist())
-    chain: list[int] = []
-    for k, u in enumerate(uniform.tolist()):
-        chain.append(bisect_right(start if k in firsts else after[chain[-1]], u))
-    return np.array(chain, dtype=np.int64)
-
-
-def _sizes(fitted: Fitted, draws: _Draws, first_turn: Ints, action: Ints) -> _Sizes:
-    position = np.arange(len(action)) - np.repeat(first_turn[:-1], draws.turns)
-    bucket = np.searchsorted(fitted.buckets, position, side="right") - 1
-    before = _shifted(action, first_turn[:-1])
-    scores = _scores(fitted.correlations, draws, position)
-    gap_s = _by_action(fitted, [[a.gap_s] for a in fitted.actions], before, np.zeros_like(bucket), scores.gap)
-    output = _by_action(fitted, [a.output for a in fitted.actions], action, bucket, scores.output)
-    appended = _by_action(fitted, [a.appended for a in fitted.actions], before, bucket, scores.appended)
-    rewritten = np.where(position == 1, fitted.first_rewritten, 0.0)
-    for number, entry in enumerate(fitted.actions):
-        later = (before == number) & (position > 1)
-        rewritten[later] = entry.rewritten.at(gap_s[later])
-    return _Sizes(
-        output=np.maximum(1, np.rint(output)).astype(np.int64),
-        appended=np.maximum(1, np.rint(appended)).astype(np.int64),
-        gap_s=gap_s,
-        kind=draws.kind,
-        share=draws.normal[:, 3],
-        rewritten=rewritten,
-    )
-
-
-def _scores(correlations: Correlations, draws: _Draws, position: Ints) -> _Scores:
-    """Scores of every turn, from the trajectory's effects and the turn's own draws."""
-    effects = np.repeat(draws.effects, draws.turns, axis=0)
-    own_output, own_appended, own_gap = draws.normal[:, 0], draws.normal[:, 1], draws.normal[:, 2]
-    with_gap = _tied(correlations.gap_appended, own_gap, own_appended)
-    appended = _blend(correlations.appended, effects[:, 0], with_gap)
-    # An agent that starts with a short prompt reads much before its second turn; one that resumes does not.
-    with_first = _tied(correlations.first_appended, np.repeat(draws.first, draws.turns), appended)
-    return _Scores(
-        output=_blend(correlations.output, effects[:, 1], own_output),
-        appended=np.where(position == 1, with_first, appended),
-        gap=_blend(correlations.gap, effects[:, 2], own_gap),
-    )
-
-
-def _blend(share: float, effect: Floats, own: Floats) -> Floats:
-    """Scores of which the trajectory's effect explains ``share`` of the variance."""
-    return _tied(math.sqrt(share), effect, own)
-
-
-def _tied(correlation: float, to: Floats, own: Floats) -> Floats:
-    """Scores that correlate with the scores ``to``."""
-    return np.asarray(correlation * to + math.sqrt(1 - correlation**2) * own)
-
-
-def _by_action(fitted: Fitted, tables: Sequence[Sequence[Table]], action: Ints, bucket: Ints, scores: Floats) -> Floats:
-    """Values at ``scores`` by the table of each turn's action and bucket; 0 where the action is -1: float64[T]."""
-    grid = np.array(fitted.scores)
-    values = np.zeros(len(scores))
-    for number, by_bucket in enumerate(tables):
-        for place, table in enumerate(by_bucket):
-            here = (action == number) & (bucket == place)
-            values[here] = table.at(scores[here], grid)
-    return values
-
-
-def _shifted(action: Ints, starts: Ints) -> Ints:
-    """The action of the answer before each turn; -1 for first turns."""
-    before: Ints = np.roll(action, 1)
-    before[starts] = -1
-    return before
-
-
-# --- prompts --------------------------------------------------------------------------------------------------------
-
-
-def _first_prompts(fitted: Fitted, scores: Floats, profile: Profile) -> Ints:
-    """First prompts, drawn from those that leave room for an answer: int64[N]."""
-    values = np.array(fitted.first_prompt)
-    longest = profile.max_context - FIRST_ANSWER_TOKENS
-    if longest < values[0]:
-        raise ConfigError(
-            f"the shortest first prompt of {fitted.name} has {values[0]:.0f} tokens, and {profile.name} allows a "
-            f"context of {profile.max_context}: use another profile"
-        )
-    probabilities = np.linspace(0.0, 1.0, len(values))
+def _sandboxes(fitted: Fitted, scores: Floats, index: Ints, shape: Shape, seed: int) -> Floats:
+    """Start-up times float64[N]; those of a block whose image no node holds wait for its pull as well."""
+    sandbox_s = _seconds(fitted.sandbox_s, scores)
+    bursts = shape.sandbox_bursts
+    if bursts is None or fitted.sandbox_s is None:
+        return sandbox_s
+    numbers, place = np.unique(index // bursts.block, return_inverse=True)
+    block = uniforms(seed, numbers.tolist(), IMAGE_STREAM, 2)
+    own = uniforms(seed, index.tolist(), PULL_STREAM, 1)[:, 0]
     normal = NormalDist()
-    share = np.array([normal.cdf(score) for score in scores]) * np.interp(longest, values, probabilities)
-    prompts: Ints = np.rint(np.interp(share, probabilities, values)).astype(np.int64)
-    return prompts
-
-
-def _contexts(fitted: Fitted, first_turn: Ints, first_prompt: Ints, sizes: _Sizes) -> tuple[Ints, Ints]:
-    """Prompts and what of them the context before holds: two int64[T].
-
-    A prompt is, by its draw, a compacted context, a rewritten one, one whose answer was dropped, or (nearly always) the
-    whole context with something appended.
-    """
-    grid = np.array(fitted.scores)
-    grown, kept, size, part = (
-        table.at(sizes.share, grid).tolist()
-        for table in (fitted.dropped_growth, fitted.rewritten_kept, fitted.compacted_size, fitted.compacted_kept)
-    )
-    output, appended, kind, rewritten = (
-        column.tolist() for column in (sizes.output, sizes.appended, sizes.kind, sizes.rewritten)
-    )
-    dropped = fitted.answer_dropped.at(sizes.output.astype(np.float64)).tolist()
-    firsts = dict(zip(first_turn[:-1].tolist(), first_prompt.tolist(), strict=True))
-    prompts: list[int] = []
-    reuses: list[int] = []
-    for k, u in enumerate(kind):
-        if k in firsts:
-            prompt, reuse = firsts[k], 0
-        else:
-            before, answer = prompts[-1], output[k - 1]
-            context = before + answer
-            compacted = fitted.compacted.one(context)
-            if u < compacted:
-                prompt = max(1, round(size[k] * before))
-                reuse = min(round(part[k] * prompt), prompt - 1)
-            elif u < compacted + rewritten[k]:
-                prompt, reuse = context + appended[k], round(kept[k] * before)
-            elif u < compacted + rewritten[k] + dropped[k - 1]:
-                prompt, reuse = before + max(1, round(grown[k] * answer)), before
-            else:
-                prompt, reuse = context + appended[k], context
-        prompts.append(prompt)
-        reuses.append(reuse)
-    return np.array(prompts, dtype=np.int64), np.array(reuses, dtype=np.int64)
+    scores = np.array([normal.inv_cdf(min(max(u, 1e-12), 1 - 1e-12)) for u in block[:, 1]])
+    pull_s = LogNormal(median_s=bursts.pull_s, p99_s=bursts.pull_p99_s).at(scores)
+    waits = (block[:, 0] < bursts.cold)[place]
+    return np.where(waits, sandbox_s + pull_s[place] * (1.0 + 2.0 * own), sandbox_s)
 
 
 def _seconds(distribution: LogNormal | None, scores: Floats) -> Floats:
