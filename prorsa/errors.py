@@ -8,6 +8,7 @@ ProrsaError
 ├── RefusedError      a well-formed request that the state of the run forbids: exits with 3
 ├── UnavailableError  nobody answers: exits with 4
 │   └── WorkerError   an SGLang worker does not answer, or answers something unknown
+├── CellError         a cell of a batch failed, or the process that ran it died
 └── InvariantError    a defect in Prorsa itself: please report it
 """
 
@@ -60,6 +61,10 @@ class WorkerError(UnavailableError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class CellError(ProrsaError):
+    """One cell of a batch of runs failed or its process died; the message names the cell."""
 
 
 class InvariantError(ProrsaError):

@@ -214,6 +214,8 @@ def simulate(
     no_forecast: Annotated[bool, Parameter(negative="")] = False,
     seed: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     record: Path | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
     as_json: Json = False,
 ) -> int:
     """Run scenarios in simulation, as fast as it goes.
@@ -240,6 +242,10 @@ def simulate(
         Seeds of the workload; several give a run each (default 0).
     record
         Write the journal of each run to this directory (of several runs: to a folder in it).
+    jobs
+        Runs at a time, each on a core of this machine.
+    ray
+        Run on a Ray cluster: auto finds one, local starts one, or its HOST:PORT.
     """
     from prorsa.cli.batch import SimulateOptions, run_simulate
 
@@ -256,6 +262,8 @@ def simulate(
             forecast=forecast,
             scored=not no_forecast,
             record=record,
+            jobs=jobs,
+            ray=ray,
             as_json=as_json,
         )
     )

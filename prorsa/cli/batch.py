@@ -2,24 +2,24 @@
 
 import itertools
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from prorsa.bus.journal import JournalReader, JournalWriter, row_of
+from prorsa.bus.journal import JournalReader
 from prorsa.cli.options import horizons, journal_in
 from prorsa.cli.output import narrate, print_forecast, print_json, print_runs
+from prorsa.cli.progress import batch_progress
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
 from prorsa.errors import InputError
-from prorsa.events import Stamped
-from prorsa.run import Recorder, RunPlan, make_plan, make_workload, plan_of
+from prorsa.run import RunPlan, make_plan, plan_of
+from prorsa.runner import Executor, ProcessExecutor, SerialExecutor, run_cells
+from prorsa.runner.simulations import simulation_cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class SimulateOptions:
     forecast: ForecastKind
     scored: bool
     record: Path | None
+    jobs: int
+    ray: str | None
     as_json: bool
 
     def plans(self) -> list[RunPlan]:
@@ -56,6 +58,43 @@ class SimulateOptions:
             for name, seed, policy in itertools.product(self.scenarios, self.seeds, self.policies)
         ]
 
+    def records(self, plans: Sequence[RunPlan]) -> list[Path | None]:
+        """Where the journal of each plan goes: to ``record`` itself, or of several to a folder in it.
+
+        Raises:
+            InputError: if there is something already.
+        """
+        if self.record is None:
+            return [None] * len(plans)
+        if self.ray is not None:
+            raise InputError("--record: nodes of a Ray cluster do not share this directory; record with --jobs")
+        places = [self.record] if len(plans) == 1 else [self.record / plan.run_id for plan in plans]
+        for place in places:
+            if place.exists() and any(place.iterdir()):
+                raise InputError(f"--record {place}: it is not empty; name a new directory")
+        return list(places)
+
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """What runs the cells.
+
+        Raises:
+            InputError: for a number of jobs below 1, for both kinds at once, or without Ray.
+            UnavailableError: if there is no Ray cluster at the address.
+        """
+        if self.ray is None:
+            yield SerialExecutor() if self.jobs == 1 else ProcessExecutor(self.jobs)
+            return
+        if self.jobs != 1:
+            raise InputError("--jobs is for this machine and --ray for a cluster: give one of them")
+        from prorsa.runner.on_ray import RayExecutor
+
+        executor = RayExecutor(self.ray)
+        try:
+            yield executor
+        finally:
+            executor.close()
+
     def _scenario(self, name: str) -> Scenario:
         return load_scenario(name).with_overrides(
             workers=self.workers, concurrency=self.concurrency, cache=self.cache, gap_cap_s=self.gap_cap_s
@@ -63,25 +102,11 @@ class SimulateOptions:
 
 
 def run_simulate(options: SimulateOptions) -> int:
-    """Run all plans one after the other and print them."""
+    """Run all plans, wherever that is, and print them in their order."""
     plans = options.plans()
-    workloads = {(plan.scenario.name, plan.seed): make_workload(plan) for plan in plans}
-    from prorsa.simulate import simulate
-
-    runs = []
-    with _progress() as bars:
-        for plan in plans:
-            workload = workloads[plan.scenario.name, plan.seed]
-            task = bars.add_task(plan.run_id, total=workload.trajectories)
-            with _Recording(plan, options.record, single=len(plans) == 1) as recorder:
-                run = simulate(
-                    plan,
-                    workload=workload,
-                    recorder=recorder,
-                    progress=lambda sim, task=task: bars.update(task, completed=sim.ended),  # type: ignore[misc]
-                )
-            bars.update(task, completed=workload.trajectories)
-            runs.append(run)
+    cells = simulation_cells(plans, options.records(plans))
+    with options.executor() as executor, batch_progress([cell.name for cell in cells]) as watch:
+        runs = run_cells(cells, executor, watch)
     if options.as_json:
         print_json({"runs": runs})
     else:
@@ -126,35 +151,6 @@ def run_backtest(journals: Sequence[Path], horizon: str, *, as_json: bool) -> in
     else:
         print_forecast(forecast)
     return 0
-
-
-class _Recording:
-    """A journal for one run, or nothing where none is wanted."""
-
-    def __init__(self, plan: RunPlan, directory: Path | None, *, single: bool) -> None:
-        self._writer: JournalWriter | None = None
-        if directory is not None:
-            place = directory if single else directory / plan.run_id
-            if place.exists() and any(place.iterdir()):
-                raise InputError(f"--record {place}: it is not empty; name a new directory")
-            self._writer = JournalWriter(place, run_id=plan.run_id, meta=plan.to_meta())
-
-    def __enter__(self) -> Recorder | None:
-        return None if self._writer is None else self._append
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def _append(self, events: list[Stamped]) -> None:
-        assert self._writer is not None
-        self._writer.append([row_of(stamped) for stamped in events])
-
-
-def _progress() -> Progress:
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
 def _file_name(text: str) -> str:
