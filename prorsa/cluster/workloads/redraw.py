@@ -165,6 +165,9 @@ class Redraw:
             tools=workload.tools,
             workload=workload.workload,
             sessions_skipped=workload.sessions_skipped,
+            shared_tokens=workload.shared_tokens,
+            classes=workload.classes,
+            class_index=workload.class_index,
             **columns,
         )
 
