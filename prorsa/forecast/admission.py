@@ -5,16 +5,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.compound import compound_quantiles
-from prorsa.forecast.demand import LATER_ERROR, QUANTILES, SIZES, PrefillDemand, Sums, widen
+from prorsa.forecast.demand import LATER_ERROR, QUANTILES, PrefillDemand, Sums, widen
 from prorsa.forecast.learn import Learner
-from prorsa.forecast.models import SIZE_GRID, binned
-from prorsa.forecast.sources import Outlook, Rows, Steps
-from prorsa.forecast.waits import Wait
+from prorsa.forecast.models import SIZE_GRID
+from prorsa.forecast.sources import Outlook, Steps
 
 Array = NDArray[np.float64]
 
 _RATE_ERROR: Final = 0.15
+"""How well the service rate is known, as a share."""
 _Z: Final = np.array([-1.2816, 0.0, 1.2816])
 
 
@@ -26,104 +25,82 @@ class AdmissionDemand:
 
     Attributes:
         queue: float64[H], of requests that wait now.
-        arrivals: of requests that become ready within the horizon, with quantiles.
-        total: both.
-        kv_need: peak KV within the horizon.
+        mean: float64[H], of requests that become ready within the horizon.
+        counts: float64[H, size bins], these by size; ``sure`` float64[H], tokens that come in any case.
     """
 
-    def __init__(
-        self, steps: Steps, learner: Learner, rows: Rows, outlook: Outlook, prefill: PrefillDemand, resident_kv: float
-    ) -> None:
-        self._steps, self._learner, self._rows, self._outlook = steps, learner, rows, outlook
-        self._output = learner.mean_output_tokens
-        self._wait_s = self._waits(prefill)
-        self._admitted_by = np.array([outlook.queue.admitted_by(float(h)) for h in steps.horizons_s])
-        size = outlook.queue.prompt_tokens + self._output
-        scored = ~outlook.queue.retried
-        self.queue = self._admitted_by @ (size * scored)
-        self.arrivals = self._arrivals(prefill)
-        self.total = self._total(size * scored)
-        self.kv_need = self._kv_need(prefill, resident_kv)
+    def __init__(self, steps: Steps, learner: Learner, outlook: Outlook, prefill: PrefillDemand) -> None:
+        self._steps, self._learner, self._outlook = steps, learner, outlook
+        queue, cycle, admitted = outlook.queue, outlook.cycle, outlook.streams.admitted
+        self._answer = cycle.answer_tokens
+        self._admitted_by = np.array([queue.admitted_by(float(h)) for h in steps.horizons_s])
+        self._waiting = (queue.prompt_tokens + self._answer) * ~queue.retried
+        self.queue: Array = self._admitted_by @ self._waiting
+        tokens = admitted[1] + admitted[0] * self._answer
+        self.mean: Array = np.cumsum(tokens)[steps.bin_at]
+        arriving = np.cumsum(prefill.requests)[steps.bin_at]
+        share = np.cumsum(admitted[0])[steps.bin_at] / np.maximum(arriving, 1e-9)
+        self._share = np.where(arriving > 1e-9, np.minimum(share, 1.0), 1.0)
+        self._upto = {
+            name: np.cumsum(rows, axis=1)[:, steps.bin_at] * self._share
+            for name, rows in (("second", outlook.streams.second), ("sampler", outlook.streams.sampler))
+        }
+        self._burst = np.cumsum(outlook.burst)[steps.bin_at] * self._share
+        self._burst_tokens = self._burst * (cycle.first_prompt + self._answer)
+        self.sure: Array = self._share**2 * outlook.expected.squares
+        self.counts = self._counts()
 
-    def _waits(self, prefill: PrefillDemand) -> Array:
-        """float64[K]: how long what arrives in each second waits for admission (a fluid queue, in order)."""
-        outlook = self._outlook
-        rate = outlook.queue.tokens_per_s
-        work_s = np.cumsum(prefill.per_bin) / rate
-        before_s = work_s - prefill.per_bin / rate
-        at_s = self._steps.ends_s - 1.0
-        start_s = outlook.queue.new_wait_s + outlook.pause_s
-        # Departure d[k] = max(at[k], d[k-1]) + work[k], unrolled.
-        idle_until = np.maximum.accumulate(np.maximum(at_s - before_s, start_s))
-        return np.maximum(idle_until + before_s - at_s, 0.0)
+    def _counts(self) -> Array:
+        e, cycle, share = self._outlook.expected, self._outlook.cycle, self._share[:, None]
+        counts: Array = np.maximum(share * e.admissible - share**2 * e.admissible2, 0.0)
+        second, tokens = self._upto["second"][0], self._upto["second"][2]
+        number = e.totals[4]
+        if number > 0 and second.max() > 0:
+            # What comes back has the contexts of those that live, grown by as much as the means say.
+            mean = float(tokens[-1] / second[-1]) + self._answer
+            shift = SIZE_GRID.index(mean) - SIZE_GRID.index(self._outlook.mean_context_tokens)
+            counts += second[:, None] * np.roll(e.contexts / number, shift)
+        first = SIZE_GRID.index(cycle.first_prompt + self._answer)
+        counts[:, first] += self._upto["sampler"][0] - self._burst
+        return counts
 
-    def _share_admitted(self) -> Array:
-        """float64[H]: of the requests that arrive within each horizon, how many are also admitted in it."""
-        requests = self._outlook.requests + self._outlook.burst
-        due_s = self._steps.ends_s - 0.5 + self._wait_s
-        share = np.zeros(len(self._steps.at))
-        for h, (last, horizon_s) in enumerate(zip(self._steps.bin_at, self._steps.horizons_s, strict=True)):
-            arriving = requests[: last + 1]
-            inside = np.clip(horizon_s - due_s[: last + 1] + 0.5, 0.0, 1.0)
-            total = float(arriving.sum())
-            share[h] = float(arriving @ inside) / total if total > 0 else 1.0
-        return share
+    def quantiles(self, spread: Array) -> tuple[Sums, Sums]:
+        """Arrivals, and all.
 
-    def _arrivals(self, prefill: PrefillDemand) -> Sums:
-        rows, outlook, steps = self._rows, self._outlook, self._steps
-        share = self._share_admitted()
-        size = rows.prompt_tokens + np.where(rows.turn >= 0, prefill.mean_new_tokens, 0.0) + self._output
-        waits = outlook.arrives * share
-        index = SIZE_GRID.indices(size)
-        counts = np.array([binned(index, chance, SIZE_GRID.bins) for chance in (waits * (1.0 - waits)).T])
-        sure = (waits * waits).T @ size
-        later = np.cumsum(outlook.second)[steps.bin_at] * share
-        later_size = prefill.mean_context_tokens + prefill.mean_new_tokens + self._output
-        first = np.cumsum(outlook.sampler)[steps.bin_at] * share
-        first_size = float(self._learner.first_prompts.means[0]) + self._output
-        counts[:, SIZE_GRID.index(later_size)] += later
-        counts[:, SIZE_GRID.index(first_size)] += first
-        burst = np.cumsum(outlook.burst)[steps.bin_at] * share * first_size
-        mean = waits.T @ size + later * later_size + first * first_size
-        spread = compound_quantiles(counts, SIZES, QUANTILES) + sure[:, None]
-        comes = outlook.burst_by[:, None] > 1.0 - QUANTILES
-        error = LATER_ERROR * (later * later_size + first * first_size)
-        return Sums(mean + burst, widen(spread + comes * burst[:, None], error))
+        Args:
+            spread: float64[H, 3], quantiles of the compound sum of ``counts``.
+        """
+        burst_by = self._outlook.burst_by
+        comes = burst_by[:, None] > 1.0 - QUANTILES
+        whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
+        later = sum(row[2] + row[0] * self._answer for row in self._upto.values()) - self._burst_tokens
+        middle = spread + self.sure[:, None] + comes * whole[:, None]
+        arrivals = Sums(self.mean, widen(middle, LATER_ERROR * later))
+        return arrivals, self._total(arrivals)
 
-    def _total(self, size: Array) -> Sums:
+    def _total(self, arrivals: Sums) -> Sums:
         """Queue and arrivals; the queue's own uncertainty widens the spread."""
-        chance = self._admitted_by
+        chance, size = self._admitted_by, self._waiting
         # One request more or less, and a service rate that is known to about a seventh.
         mean_size = float(size.mean()) if len(size) else 0.0
         variance = (chance * (1.0 - chance)) @ (size * size) + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (
             self.queue > 0
         )
-        quantiles = widen(self.arrivals.quantiles, np.sqrt(variance))
-        return Sums(self.arrivals.mean + self.queue, quantiles + self.queue[:, None])
+        quantiles = widen(arrivals.quantiles, np.sqrt(variance))
+        return Sums(arrivals.mean + self.queue, quantiles + self.queue[:, None])
 
-    def _kv_need(self, prefill: PrefillDemand, resident_kv: float) -> Sums:
-        rows, outlook, learner, steps = self._rows, self._outlook, self._learner, self._steps
-        rate = learner.decode_rate.value
-        starts, admitted = self._admissions(prefill)
-        fresh = learner.waits.fresh(Wait.OUTPUT, steps.rounded_s * rate)
-        new_ends = np.convolve(starts, fresh)[: steps.bins]
-        old_ends = outlook.finishes.sum(axis=0)
-        decoding = float(rows.decoding.sum()) + np.cumsum(starts - new_ends - old_ends)
-        context = prefill.mean_context_tokens + prefill.mean_new_tokens + self._output
-        released = outlook.finishes.T @ (rows.prompt_tokens + rows.output_tokens) + old_ends * rate * steps.ends_s
-        moving = steps.ends_s > outlook.pause_s
-        path = resident_kv + np.cumsum(
-            admitted + np.maximum(decoding, 0.0) * rate * moving - released - new_ends * context
-        )
-        peak = np.maximum(np.maximum.accumulate(path), 0.0)[steps.bin_at] + self._lift(
-            np.maximum(decoding, 0.0), context
-        )
-        done = np.cumsum(outlook.finishes, axis=1)[:, steps.bin_at]
-        size = rows.prompt_tokens + rows.output_tokens
-        variance = (done * (1.0 - done)).T @ (size * size) + np.cumsum(starts)[steps.bin_at] * context**2
+    def kv_need(self) -> Sums:
+        """The peak of the KV that decode holds, within each horizon."""
+        outlook, at = self._outlook, self._steps.bin_at
+        streams = outlook.streams
+        context = outlook.mean_context_tokens + outlook.mean_new_tokens + self._answer
+        path = np.maximum.accumulate(streams.kv)
+        peak = np.maximum(path, outlook.resident)[at] + self._lift(context)
+        come = np.cumsum(streams.admitted[0])[at]
+        variance = outlook.expected.finish_variance + come * context**2
         return Sums(peak, np.maximum(peak[:, None] + np.sqrt(variance)[:, None] * _Z, 0.0))
 
-    def _lift(self, decoding: Array, context: float) -> Array:
+    def _lift(self, context: float) -> Array:
         """How far the peak lies above the highest mean, for a batch that comes and goes like a Poisson number.
 
         The largest of n independent normal levels is about ``sqrt(2 ln n)`` deviations up; levels one stay apart are
@@ -132,23 +109,8 @@ class AdmissionDemand:
         if self._outlook.queue.saturated:
             return np.zeros(len(self._steps.at))
         learner = self._learner
-        stay_s = self._output / learner.decode_rate.value + learner.prefill_latency_s.value
+        stay_s = self._answer / learner.output_rate.value + learner.prefill_latency_s.value
         independent = np.maximum(np.array(self._steps.horizons_s) / max(stay_s, 1.0), 1.0)
-        level_sd = context * np.sqrt(np.maximum.accumulate(decoding)[self._steps.bin_at])
+        level_sd = context * np.sqrt(np.maximum.accumulate(self._outlook.streams.batch)[self._steps.bin_at])
         lift: Array = np.sqrt(2.0 * np.log(independent)) * level_sd
         return lift
-
-    def _admissions(self, prefill: PrefillDemand) -> tuple[Array, Array]:
-        """Requests that begin to decode, and prompt tokens that decode reserves, a second."""
-        outlook, steps, bins = self._outlook, self._steps, self._steps.bins
-        queue = outlook.queue
-        latency_s = self._learner.prefill_latency_s.value
-        at = np.minimum(queue.ahead_tokens / queue.tokens_per_s + outlook.pause_s, bins).astype(np.intp)
-        late = np.minimum(steps.ends_s - 1.0 + self._wait_s, bins).astype(np.intp)
-        requests = outlook.requests
-        context = prefill.mean_context_tokens + prefill.mean_new_tokens
-        reserved = binned(late, requests * context, bins + 1)
-        reserved += binned(at, queue.prompt_tokens * ~queue.admitted, bins + 1)
-        starts = binned(np.minimum(late + int(latency_s), bins), requests, bins + 1)
-        starts += np.bincount(queue.prefilled_bins(latency_s + outlook.pause_s, bins), minlength=bins + 1)
-        return starts[:bins], reserved[:bins]

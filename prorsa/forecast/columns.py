@@ -27,7 +27,9 @@ class Columns:
     Attributes:
         state: int8, a :class:`State` or ``FREE``.
         key: int32, the wait that the trajectory is in, a key of the duration model (tool, start-up, return, reward).
-        tool: int32, the tool that runs, or ran last; meaningful from the first answer on.
+        workload: int32, the number of its workload class; 0 where unknown.
+        action: int32, the action (tool, or the class's beginning) that runs, or ran last; 0 where unknown.
+        sibling: bool, whether another trajectory of its group was dispatched before it.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.
@@ -45,7 +47,8 @@ class Columns:
     def __init__(self, capacity: int = 64) -> None:
         self.state: NDArray[np.int8] = np.full(capacity, FREE, np.int8)
         self.key: NDArray[np.int32] = np.zeros(capacity, np.int32)
-        self.tool: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.workload: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.action: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.turn: NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.since_s = _floats(capacity)
         self.expected_s = _floats(capacity)
@@ -59,6 +62,7 @@ class Columns:
         self.admitted = np.zeros(capacity, np.bool_)
         self.retried = np.zeros(capacity, np.bool_)
         self.flushed = np.zeros(capacity, np.bool_)
+        self.sibling = np.zeros(capacity, np.bool_)
         self._free = list(range(capacity - 1, -1, -1))
 
     @property
@@ -72,7 +76,7 @@ class Columns:
             self._grow()
         slot = self._free.pop()
         self.state[slot] = State.DISPATCHED
-        self.key[slot] = self.tool[slot] = 0
+        self.key[slot] = self.workload[slot] = self.action[slot] = 0
         self.turn[slot] = -1
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
@@ -88,7 +92,7 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (*_FLOATS, *_FLAGS, "state", "key", "tool", "turn"):
+        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "turn"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE
@@ -106,7 +110,7 @@ _FLOATS: Final = (
     "output_tokens",
     "output_at_s",
 )
-_FLAGS: Final = ("admitted", "retried", "flushed")
+_FLAGS: Final = ("admitted", "retried", "flushed", "sibling")
 
 
 def _floats(capacity: int) -> NDArray[np.float64]:

@@ -6,10 +6,12 @@ With few observations of a key they fall back on those of its group, and from th
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from prorsa.forecast.tables import hazard_tables, size_tables
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.integer]
@@ -54,47 +56,37 @@ class _Weights:
 
     def __init__(self, bins: int, half_life: float, *, sums: bool = False) -> None:
         self._growth = 2.0 ** (1.0 / half_life)
-        self._raw = np.zeros((0, bins))
-        self._raw_sums = np.zeros((0, bins)) if sums else None
-        self._weight: list[float] = []
+        self.raw = np.zeros((16, bins))
+        self.raw_sums = np.zeros((16, bins)) if sums else np.zeros((0, bins))
+        self._sums = sums
+        self._weight = np.ones(16)
 
     def add(self, key: int, index: int, value: float = 0.0) -> None:
-        while key >= len(self._weight):
-            self._grow()
-        weight = self._weight[key]
-        self._raw[key, index] += weight
-        if self._raw_sums is not None:
-            self._raw_sums[key, index] += weight * value
+        if key >= len(self._weight):
+            self.reserve(key + 1)
+        weight = float(self._weight[key])
+        self.raw[key, index] += weight
+        if self._sums:
+            self.raw_sums[key, index] += weight * value
         weight *= self._growth
         if weight > _RENORMALISE_AT:
-            self._raw[key] /= weight
-            if self._raw_sums is not None:
-                self._raw_sums[key] /= weight
+            self.raw[key] /= weight
+            if self._sums:
+                self.raw_sums[key] /= weight
             weight = 1.0
         self._weight[key] = weight
 
-    def counts(self, keys: int) -> Array:
-        """float64[keys, bins]: observations, the newest counting 1."""
-        while keys > len(self._weight):
-            self._grow()
-        scale: Array = np.array(self._weight[:keys])[:, None]
-        counts: Array = self._raw[:keys] * (self._growth / scale)
-        return counts
+    def scale(self, keys: int) -> Array:
+        """float64[keys]: times ``raw``, observations of which the newest counts 1."""
+        self.reserve(keys)
+        return self._growth / self._weight[:keys]
 
-    def sums(self, keys: int) -> Array:
-        """float64[keys, bins]: sums of the observed values, weighted as :meth:`counts`."""
-        assert self._raw_sums is not None
+    def reserve(self, keys: int) -> None:
+        """Make room for so many keys."""
         while keys > len(self._weight):
-            self._grow()
-        sums: Array = self._raw_sums[:keys] * (self._growth / np.array(self._weight[:keys])[:, None])
-        return sums
-
-    def _grow(self) -> None:
-        row = np.zeros((1, self._raw.shape[1]))
-        self._raw = np.concatenate([self._raw, row])
-        if self._raw_sums is not None:
-            self._raw_sums = np.concatenate([self._raw_sums, row])
-        self._weight.append(1.0)
+            self.raw = np.concatenate([self.raw, np.zeros_like(self.raw)])
+            self.raw_sums = np.concatenate([self.raw_sums, np.zeros_like(self.raw_sums)])
+            self._weight = np.concatenate([self._weight, np.ones_like(self._weight)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +103,16 @@ class Prior:
         return 1.0 - np.exp(-np.diff(cumulative))
 
 
-DURATION_GRID: Final = LogGrid(low=2.0**-5, per_octave=4, bins=96)
-"""From 31 ms (or 1/32 token) to 2^18.75, in steps of 19 %."""
+DURATION_GRID: Final = LogGrid(low=2.0**-5, per_octave=8, bins=176)
+"""From 31 ms (or 1/32 token) to 2^16.9, in steps of 9 %."""
+
+
+class HazardTables(NamedTuple):
+    """A hazard model as compiled loops read it: cumulative hazard and its slope by key and bin, and the bins' edges."""
+
+    cumulative: Array
+    slope: Array
+    edges: Array
 
 
 class HazardModel:
@@ -120,13 +120,13 @@ class HazardModel:
 
     The hazard of each log bin is the Kaplan–Meier estimate: ends in the bin over waits that reached it, where ongoing
     waits count as reached up to where they are (half in their own bin, as actuaries do). Without these, early in a run
-    only short waits would have been seen. A key's hazard is shrunk towards that of its group, and this towards the
-    prior, bin by bin; so the far tail, where nothing was seen, is the prior's power law.
+    only short waits would have been seen. A key's hazard is shrunk towards that of its kind, and this towards the
+    kind's prior, bin by bin; so the far tail, where nothing was seen, is the prior's power law.
 
     Args:
-        priors: by key; keys past its end are of the group ``pooled`` and share the last prior.
+        priors: by kind; the first keys are the kinds themselves, and others are of the last kind unless told otherwise.
         half_life: ended waits of a key after which an observation counts half.
-        shrinkage: how many waits of its own a key needs to count as much as its group.
+        shrinkage: how many waits of its own a key needs to count as much as its kind.
     """
 
     def __init__(
@@ -140,50 +140,56 @@ class HazardModel:
         self.grid = grid
         self._edges = grid.edges
         self._widths = np.diff(self._edges)
-        self._priors = priors
         self._prior_hazard = np.array([prior.bin_hazard(self._edges) for prior in priors])
         self._strength = np.array([prior.strength for prior in priors])
         self._shrinkage = shrinkage
         self._ended = _Weights(grid.bins, half_life)
-        self._cumulative = np.zeros((0, grid.bins))
-        self._slope = np.zeros((0, grid.bins))
-        self._last_prior = len(priors) - 1
+        self.means = np.zeros(0)
+        self.tables = HazardTables(np.zeros((0, grid.bins)), np.zeros((0, grid.bins)), self._edges)
 
     def add(self, key: int, x: float) -> None:
         """A wait of kind ``key`` has ended after ``x``."""
         self._ended.add(key, self.grid.index(x))
 
-    def refresh(self, keys: int, ongoing_key: Ints, ongoing_x: Array) -> None:
-        """Take in what has ended, and the waits under way (arrays of equal length), before asking for ``keys`` keys."""
-        bins = self.grid.bins
-        flat = ongoing_key.astype(np.intp) * bins + self.grid.indices(ongoing_x)
-        ongoing = np.bincount(flat, minlength=keys * bins).reshape(keys, bins).astype(np.float64)
-        ended = self._ended.counts(keys)
-        reached = _at_or_after(ended) + _at_or_after(ongoing) - 0.5 * ongoing
-        hazard = self._shrink(ended, reached)
-        step = -np.log1p(-np.minimum(hazard, 1.0 - 1e-9))
-        self._cumulative = np.cumsum(step, axis=1) - step
-        self._slope = step / self._widths
+    def expect(self, key: int, counts: Array) -> None:
+        """Take ``counts``, float64[bins], for waits that have ended."""
+        self._ended.reserve(key + 1)
+        self._ended.raw[key] += counts
 
-    def _shrink(self, ended: Array, reached: Array) -> Array:
-        """Bin hazards of all keys: own data, then the pooled tools, then the prior."""
-        last = self._last_prior
-        own = min(last, len(ended))
-        strength = self._strength[:own, None]
-        special = (ended[:own] + strength * self._prior_hazard[:own]) / (reached[:own] + strength)
-        pooled_ended, pooled_reached = ended[last:].sum(axis=0), reached[last:].sum(axis=0)
-        pooled = (pooled_ended + self._strength[last] * self._prior_hazard[last]) / (
-            pooled_reached + self._strength[last]
+    def refresh(self, keys: int, ongoing: Array, kinds: NDArray[np.int32] | None = None) -> None:
+        """Take in what has ended, and the waits under way, before asking for ``keys`` keys.
+
+        Args:
+            ongoing: float64[keys, bins], the number of waits under way by where they are now.
+            kinds: int32[keys], the kind of each key.
+        """
+        if kinds is None:
+            kinds = np.minimum(np.arange(keys), len(self._strength) - 1).astype(np.int32)
+        scale = self._ended.scale(keys)
+        cumulative, slope, self.means = hazard_tables(
+            self._ended.raw[:keys],
+            scale,
+            ongoing,
+            kinds,
+            self._prior_hazard,
+            self._strength,
+            self._shrinkage,
+            self._widths,
         )
-        tools = (ended[last:] + self._shrinkage * pooled) / (reached[last:] + self._shrinkage)
-        return np.concatenate([special, tools])
+        self.tables = HazardTables(cumulative, slope, self._edges)
+
+    def counts(self, keys: Ints, x: Array) -> Array:
+        """float64[max key + 1, bins], how many of the waits at ``x`` are in each bin: for :meth:`refresh`."""
+        out = np.zeros((int(keys.max(initial=-1)) + 1, self.grid.bins))
+        np.add.at(out, (keys, self.grid.indices(x)), 1.0)
+        return out
 
     def cumulative(self, keys: Ints, x: Array) -> Array:
         """Cumulative hazard at ``x`` (any shape that broadcasts with ``keys``), linear within a bin."""
         x = np.maximum(x, 0.0)
         index = self.grid.indices(x)
-        flat = keys * self.grid.bins + index
-        return self._cumulative.take(flat) + self._slope.take(flat) * (x - self._edges.take(index))
+        tables = self.tables
+        return tables.cumulative[keys, index] + tables.slope[keys, index] * (x - self._edges.take(index))
 
     def ends_by(self, keys: Ints, x: Array, later: Array) -> Array:
         """Probability that a wait that has lasted ``x`` ends by ``later``: float64 of the shape of ``later``.
@@ -203,15 +209,14 @@ class HazardModel:
 
     def quantile(self, key: int, x: float, q: float) -> float:
         """The total length at which a wait that has lasted ``x`` has ended with probability ``q``."""
+        cumulative, slope = self.tables.cumulative[key], self.tables.slope[key]
         target = float(self.cumulative(np.array(key), np.array(x))) - math.log1p(-q)
-        index = max(int(np.searchsorted(self._cumulative[key], target, side="right")) - 1, 0)
-        slope = float(self._slope[key, index])
-        return float(self._edges[index]) + (target - float(self._cumulative[key, index])) / max(slope, 1e-12)
+        index = max(int(np.searchsorted(cumulative, target, side="right")) - 1, 0)
+        return float(self._edges[index]) + (target - float(cumulative[index])) / max(float(slope[index]), 1e-12)
 
     def mean(self, key: int) -> float:
         """Mean of a fresh wait, cut off at the end of the grid."""
-        survival = np.exp(-self._cumulative[key])
-        return float(((survival[:-1] + survival[1:]) / 2 * self._widths[:-1]).sum())
+        return float(self.means[key])
 
 
 SIZE_GRID: Final = LogGrid(low=1.0, per_octave=4, bins=84)
@@ -224,17 +229,20 @@ class SizeModel:
     Args:
         prior_tokens: size that is assumed, with the weight of one observation, before any was seen.
         half_life: observations of a key after which one counts half.
-        shrinkage: observations of its own that a key needs to count as much as all keys together.
+        per_group: so many consecutive keys are a group; a key is shrunk towards its group, a group towards all.
+        shrinkage: observations of its own that a key (a group) needs to count as much as its group (all).
     """
 
-    def __init__(self, prior_tokens: float, *, half_life: float = 1000.0, shrinkage: float = 20.0) -> None:
+    def __init__(
+        self, prior_tokens: float, *, half_life: float = 1000.0, per_group: int = 1, shrinkage: float = 20.0
+    ) -> None:
         self.grid = SIZE_GRID
         self._weights = _Weights(SIZE_GRID.bins, half_life, sums=True)
         self._shrinkage = shrinkage
+        self._per_group = per_group
         self._prior_index = SIZE_GRID.index(prior_tokens)
         edges = SIZE_GRID.edges
         self._centres = (edges[:-1] + edges[1:]) / 2
-        self._prior_tokens = prior_tokens
         self.shares = np.zeros((0, SIZE_GRID.bins))
         self.means = np.zeros(0)
         self.sizes = self._centres
@@ -243,18 +251,27 @@ class SizeModel:
         """Something of kind ``key`` had ``tokens``."""
         self._weights.add(key, self.grid.index(tokens), tokens)
 
+    def expect(self, key: int, counts: Array, sums: Array) -> None:
+        """Take these for observations, by bin (float64[bins] each)."""
+        self._weights.reserve(key + 1)
+        self._weights.raw[key] += counts
+        self._weights.raw_sums[key] += sums
+
     def refresh(self, keys: int) -> None:
         """Take in what was added. Then ``shares``: float64[keys, bins], the probability of each bin by key; ``sizes``:
         float64[bins], mean size within each bin; ``means``: float64[keys], mean size by key.
         """
-        counts, sums = self._weights.counts(keys), self._weights.sums(keys)
-        pooled, pooled_sums = counts.sum(axis=0), sums.sum(axis=0)
-        self.sizes = np.where(pooled > 0, pooled_sums / np.maximum(pooled, 1e-12), self._centres)
-        pooled[self._prior_index] += 1.0
-        pooled /= pooled.sum()
-        blend = counts + self._shrinkage * pooled
-        self.shares = blend / blend.sum(axis=1, keepdims=True)
-        self.means = self.shares @ self.sizes
+        weights = self._weights
+        scale = weights.scale(keys)
+        self.shares, self.means, self.sizes = size_tables(
+            weights.raw[:keys],
+            weights.raw_sums[:keys],
+            scale,
+            self._per_group,
+            self._shrinkage,
+            self._prior_index,
+            self._centres,
+        )
 
 
 class Share:
@@ -278,99 +295,6 @@ class Share:
         pooled = (total.sum() + self._prior) / (count.sum() + 1.0)
         means: Array = (total + self._strength * pooled) / (count + self._strength)
         return means
-
-
-class EvictionModel:
-    """The share of a context that has gone from the caches when it is used again, by how long it lay idle.
-
-    Caches drop what was used longest ago, so the share only rises with the idle time. Its classes are octaves. Those
-    with few observations lean on a line through the others, from ``prior`` at no idle time at all; a longer wait than
-    any seen counts as the longest seen. (Leaning on shorter waits alone would be a trap: where all wait for minutes and
-    find nothing, a backlog taken for cached would let the waits look short, and so the backlog cached.)
-
-    Args:
-        half_life: observations of a class after which one counts half; short, since pressure on the caches moves.
-    """
-
-    _GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
-    _STRENGTH: Final = 3.0
-
-    def __init__(self, prior: float = 0.02, *, half_life: float = 60.0) -> None:
-        self._keep = 2.0 ** (-1.0 / half_life)
-        self._prior = prior
-        self._seen = [0.0] * self._GRID.bins
-        self._gone = [0.0] * self._GRID.bins
-        edges = self._GRID.edges
-        self._centres = (edges[:-1] + edges[1:]) / 2
-        self._share = np.full(self._GRID.bins, prior)
-
-    def add(self, idle_s: float, gone: float) -> None:
-        """Of a context that lay idle for ``idle_s``, the share ``gone`` was no longer cached."""
-        at = self._GRID.index(idle_s)
-        self._seen[at] = self._seen[at] * self._keep + 1.0
-        self._gone[at] = self._gone[at] * self._keep + gone
-
-    def refresh(self) -> None:
-        """Take in what was added."""
-        seen, gone = np.array(self._seen), np.array(self._gone)
-        known = np.flatnonzero(seen >= 1.0)
-        line = np.interp(np.arange(len(seen)), [-1, *known], [self._prior, *(gone[known] / seen[known])])
-        self._share = np.maximum.accumulate((gone + self._STRENGTH * line) / (seen + self._STRENGTH))
-
-    def by(self, idle_s: Array) -> Array:
-        """Share that has gone after ``idle_s``."""
-        share: Array = np.interp(idle_s, self._centres, self._share)
-        return share
-
-    def between(self, idle_s: Array, later_s: Array) -> Array:
-        """Share of what is there after ``idle_s`` that has gone by ``later_s``."""
-        now = self.by(idle_s)
-        return np.maximum(self.by(later_s) - now, 0.0) / np.maximum(1.0 - now, 1e-6)
-
-
-class Frequencies:
-    """How often each of a few keys comes: forgetting counts."""
-
-    def __init__(self, half_life: float = 1000.0) -> None:
-        self._growth = 2.0 ** (1.0 / half_life)
-        self._weight = 1.0
-        self._raw: dict[int, float] = {}
-
-    def add(self, key: int) -> None:
-        """``key`` came once more."""
-        self._raw[key] = self._raw.get(key, 0.0) + self._weight
-        self._weight *= self._growth
-        if self._weight > _RENORMALISE_AT:
-            self._raw = {name: value / self._weight for name, value in self._raw.items()}
-            self._weight = 1.0
-
-    def frequencies(self) -> tuple[list[int], Array]:
-        """Keys, and the probability of each; both empty before anything was seen."""
-        keys = list(self._raw)
-        values = np.array([self._raw[key] for key in keys])
-        return keys, values / values.sum() if keys else values
-
-
-class EndModel:
-    """Whether a trajectory ends with a turn, by the turn's index (log bins), from all turns that did and did not."""
-
-    _GRID: Final = LogGrid(low=1.0, per_octave=2, bins=24)
-
-    def __init__(self, prior: float = 1 / 40, *, half_life: float = 4000.0) -> None:
-        self._share = Share(prior, self._GRID.bins, half_life=half_life, strength=10.0)
-        self.chance = self._share.means()
-
-    def add(self, turn: int, *, ended: bool) -> None:
-        """Turn ``turn`` (from 0) ended the trajectory, or did not."""
-        self._share.add(self._GRID.index(turn + 1), float(ended))
-
-    def refresh(self) -> None:
-        """Take in what was added: then ``chance`` is float64[bins], the probability by bin of the turn."""
-        self.chance = self._share.means()
-
-    def bins(self, turns: Ints) -> NDArray[np.intp]:
-        """The bins of turn indices."""
-        return self._GRID.indices(np.asarray(turns, np.float64) + 1.0)
 
 
 class Ratio:
@@ -403,8 +327,3 @@ class Ratio:
 def binned(index: Ints, weights: Array, bins: int) -> Array:
     """float64[bins], sums of ``weights`` by ``index``; zeros, and of the same type, where there is none."""
     return np.bincount(index, weights, bins).astype(np.float64)
-
-
-def _at_or_after(counts: Array) -> Array:
-    """Sums of ``counts`` from each bin to the last, along the last axis."""
-    return np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]

@@ -12,12 +12,13 @@ from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
 from prorsa.forecast.calibration import Calibrator, Raw
 from prorsa.forecast.columns import State
-from prorsa.forecast.demand import PrefillDemand, Sums
+from prorsa.forecast.compound import compound_quantiles
+from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
 from prorsa.forecast.frame import Frame, as_seen, with_totals
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.scoring import TARGETS, Made, ScoreKeeper, Scores
-from prorsa.forecast.sources import Lookout, Outlook, Rows, Steps, gather
+from prorsa.forecast.sources import Lookout, Outlook, Steps
 from prorsa.forecast.trajectory import TrajectoryTable
 from prorsa.forecast.waiting import Queue, ServiceRate, make_queue
 from prorsa.forecast.waits import WaitKeys
@@ -74,7 +75,6 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._calibrators = {(target, h): Calibrator(h) for target in TARGETS for h in horizons_s}
-        self._learner.refresh(np.zeros(0, np.int32), np.zeros(0))
         self._last_tick_s: float | None = None
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
@@ -89,12 +89,11 @@ class Predictor:
         elapsed_s = 0.0 if self._last_tick_s is None else t_s - self._last_tick_s
         self._last_tick_s = t_s
         self.table.purge(t_s)
-        queue, rows, resident = self._gather(t_s)
-        computed = float(np.nansum(np.where(self._in_backlog(), self.table.columns.computed_tokens, 0.0)))
-        settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=resident)
+        outlook = self._look(t_s)
+        settled = self._keeper.tick(t_ns, computed_tokens=self._computed(), resident_kv_tokens=outlook.resident)
         self._settle(settled)
-        self._close_tick(elapsed_s, queue, resident)
-        return self._forecast(t_ns, queue, rows, resident, tuple(row for row, _ in settled))
+        self._close_tick(elapsed_s, outlook)
+        return self._forecast(t_ns, outlook, tuple(row for row, _ in settled))
 
     def finish(self) -> None:
         """The run is over: forecasts that still wait to be settled count as unsettled in the scores."""
@@ -103,33 +102,36 @@ class Predictor:
 
     # --- state ------------------------------------------------------------------------------------------------------
 
-    def _in_backlog(self) -> NDArray[np.bool_]:
+    def _computed(self) -> float:
+        """Chunks already computed of what is in the backlog."""
         columns = self.table.columns
-        return np.asarray((columns.state == State.READY) | (columns.state == State.PREFILL)) & ~columns.retried
+        waits = (columns.state == State.READY) | (columns.state == State.PREFILL)
+        return float(np.nansum(columns.computed_tokens[waits & ~columns.retried]))
 
-    def _gather(self, t_s: float) -> tuple[Queue, Rows, float]:
+    def _look(self, t_s: float) -> Outlook:
         learner, columns = self._learner, self.table.columns
-        first = self._plan.expected_prompt_tokens or float(learner.first_prompts.means[0])
-        rows = gather(columns, t_s, learner.decode_rate.value, first)
-        in_wait = rows.waiting | rows.decoding | (rows.state == State.REWARD)
-        learner.refresh(rows.key[in_wait], rows.x[in_wait])
-        queue = make_queue(columns, t_s, learner.typical_hits()[1], self._service.tokens_per_s, learner.evicted)
+        slots = self._lookout.refresh(columns, t_s)
+        typical = float(learner.appended.means.mean())
+        queue = make_queue(columns, t_s, typical, self._service.tokens_per_s, learner.losses)
         learner.new_wait_s = queue.new_wait_s
-        held = (rows.state >= State.READY) & (rows.state <= State.DECODE) & columns.admitted[rows.slot]
-        resident = float((rows.prompt_tokens + rows.output_tokens)[held].sum())
-        return queue, rows, resident
+        state = columns.state
+        held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
+        resident = float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
+        return self._lookout.look(slots, queue, t_s, resident)
 
-    def _close_tick(self, elapsed_s: float, queue: Queue, resident: float) -> None:
+    def _close_tick(self, elapsed_s: float, outlook: Outlook) -> None:
         learner = self._learner
         self.demand = {
             "prefill": learner.ready_tokens,
             "decode_admission": learner.admitted_tokens,
-            "kv_need": resident,
+            "kv_need": outlook.resident,
         }
         self._baselines["prefill"].update(learner.ready_tokens, elapsed_s)
         self._baselines["decode_admission"].update(learner.admitted_tokens, elapsed_s)
-        self._baselines["kv_need"].update(resident * elapsed_s, elapsed_s)
-        self._service.close_tick(learner.admitted_uncached, queue.waiting, self._plan.prefill_workers, elapsed_s)
+        self._baselines["kv_need"].update(outlook.resident * elapsed_s, elapsed_s)
+        learner.mean_output_tokens = outlook.cycle.answer_tokens
+        waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
+        self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
         learner.close_tick(elapsed_s)
 
     def _settle(self, settled: list[tuple[Settled, Made]]) -> None:
@@ -141,27 +143,27 @@ class Predictor:
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
-    def _forecast(self, t_ns: int, queue: Queue, rows: Rows, resident: float, settled: tuple[Settled, ...]) -> Frame:
-        learner, steps = self._learner, self._steps
-        outlook = self._lookout.look(rows, queue, t_ns / NS_PER_S)
-        prefill = PrefillDemand(steps, learner, rows, outlook)
-        admission = AdmissionDemand(steps, learner, rows, outlook, prefill, resident)
+    def _forecast(self, t_ns: int, outlook: Outlook, settled: tuple[Settled, ...]) -> Frame:
+        learner, steps, backlog = self._learner, self._steps, outlook.queue.backlog_tokens
+        prefill = PrefillDemand(steps, learner, outlook)
+        admission = AdmissionDemand(steps, learner, outlook, prefill)
+        spread = compound_quantiles(np.concatenate([prefill.counts, admission.counts]), SIZES, QUANTILES)
+        sums: tuple[tuple[ForecastTarget, Array, Sums, Sums], ...] = (
+            ("prefill", np.full(len(steps.at), backlog), *prefill.quantiles(spread[: len(steps.at)], backlog)),
+            ("decode_admission", admission.queue, *admission.quantiles(spread[len(steps.at) :])),
+            ("kv_need", np.zeros(len(steps.at)), *[admission.kv_need()] * 2),
+        )
         out: list[ForecastRow] = []
         made: dict[tuple[str, float], Made] = {}
         for h, horizon_s in enumerate(self.config.horizons_s):
-            out += self._prefill_sources(prefill, queue, h, horizon_s)
+            out += self._prefill_sources(prefill, outlook.queue, h, horizon_s)
             out.append(_row("decode_admission", horizon_s, "ready", float(admission.queue[h])))
-            sums: tuple[tuple[ForecastTarget, float, Sums, Sums], ...] = (
-                ("prefill", queue.backlog_tokens, prefill.arrivals, prefill.total(queue.backlog_tokens)),
-                ("decode_admission", float(admission.queue[h]), admission.arrivals, admission.total),
-                ("kv_need", 0.0, admission.kv_need, admission.kv_need),
-            )
             for target, known, arrivals, total in sums:
-                forecast, rows_out = self._total(target, h, known, arrivals, total)
+                forecast, rows_out = self._total(target, h, float(known[h]), arrivals, total)
                 out += rows_out
                 made[target, horizon_s] = forecast
         self._keeper.made({key: value for key, value in made.items() if key[1] in self.config.scored_s})
-        return self._frame(t_ns, tuple(out), settled, queue, rows, resident, prefill, outlook)
+        return self._frame(t_ns, tuple(out), settled, outlook, prefill)
 
     def _prefill_sources(self, prefill: PrefillDemand, queue: Queue, h: int, horizon_s: float) -> list[ForecastRow]:
         means = {name: float(values[h]) for name, values in prefill.by_source.items()}
@@ -190,15 +192,11 @@ class Predictor:
         t_ns: int,
         out: tuple[ForecastRow, ...],
         settled: tuple[Settled, ...],
-        queue: Queue,
-        rows: Rows,
-        resident: float,
-        prefill: PrefillDemand,
         outlook: Outlook,
+        prefill: PrefillDemand,
     ) -> Frame:
-        decoding = rows.decoding
-        context = (rows.prompt_tokens + rows.output_tokens)[decoding]
-        requests = outlook.requests
+        queue, context = outlook.queue, outlook.mean_context_tokens
+        decoding, kv_tokens = outlook.expected.totals[1:3]
         return Frame(
             t_ns=t_ns,
             live_trajectories=self.table.live,
@@ -207,15 +205,15 @@ class Predictor:
             backlog_tokens=queue.backlog_tokens,
             retry_backlog_tokens=queue.retry_tokens,
             waiting_requests=queue.waiting,
-            resident_kv_tokens=resident,
-            decode_batch=int(decoding.sum()),
-            mean_context_tokens=float(context.mean()) if len(context) else None,
-            mean_new_tokens=prefill.mean_new_tokens,
-            mean_prefix_tokens=max(prefill.mean_context_tokens - prefill.mean_new_tokens, 0.0),
-            mean_output_tokens=self._learner.mean_output_tokens,
-            request_output_tokens_per_s=self._learner.decode_rate.value,
-            requests_per_s=float(requests.mean()),
-            arrivals_per_s=tuple(float(value) for value in prefill.per_bin),
+            resident_kv_tokens=outlook.resident,
+            decode_batch=int(decoding),
+            mean_context_tokens=float(kv_tokens / decoding) if decoding else None,
+            mean_new_tokens=outlook.mean_new_tokens,
+            mean_prefix_tokens=max(context - outlook.mean_new_tokens, 0.0),
+            mean_output_tokens=outlook.cycle.answer_tokens,
+            request_output_tokens_per_s=self._learner.output_rate.value,
+            requests_per_s=float(prefill.requests.mean()),
+            arrivals_per_s=tuple(prefill.per_bin.tolist()),
         )
 
 

@@ -30,7 +30,11 @@ class Request:
         prompt_tokens: whole prompt.
         previous_prompt_tokens: of the turn before; None for first turns or where unknown.
         index_tokens: uncached tokens by the router's prefix index; None where unknown.
-        tool_key: the tool that ran before it; -1 for first turns or where unknown.
+        workload: the class of its trajectory.
+        action: what came before it: a tool, or the class's beginning; 0 where unknown.
+        previous_action: what came before the answer before it; None for first turns or where unknown.
+        previous_output_tokens: of the answer before it; None for first turns or where unknown.
+        sibling: whether it belongs to a group of which another trajectory was dispatched earlier.
         answered_s: end of the previous answer; None for first turns or where unknown.
         flushed: whether every cache was dropped since the trajectory's last prefill.
         attempt: the attempt under way.
@@ -50,7 +54,11 @@ class Request:
     prompt_tokens: int
     previous_prompt_tokens: int | None
     index_tokens: int | None
-    tool_key: int
+    workload: int
+    action: int
+    previous_action: int | None
+    previous_output_tokens: int | None
+    sibling: bool
     answered_s: float | None
     flushed: bool
     ready_s: float
@@ -92,14 +100,19 @@ class Request:
 class LifecycleSink(Protocol):
     """What a :class:`~prorsa.forecast.trajectory.TrajectoryTable` tells as it learns it, each fact once."""
 
-    def dispatched(self) -> None:
-        """A trajectory was dispatched."""
+    def dispatched(self, workload: int) -> None:
+        """A trajectory of a workload class was dispatched."""
 
     def waited(self, key: int, duration_s: float, expected_s: float | None) -> None:
         """A wait of kind ``key`` has ended after ``duration_s``."""
 
-    def turn_over(self, turn: int, *, ended: bool) -> None:
-        """Turn ``turn`` is over, and with it the trajectory, or the trajectory goes on."""
+    def turn_over(
+        self, workload: int, turn: int, context_tokens: float, *, ended: bool, truncated: bool = False
+    ) -> None:
+        """Turn ``turn`` is over at a context of so many tokens, and with it the trajectory, or that goes on.
+
+        ``truncated`` if a limit ended it.
+        """
 
     def ready(self, t_s: float, request: Request) -> None:
         """A request waits for prefill."""

@@ -1,10 +1,8 @@
 """Where demand comes from: expected arrivals by source, second by second, from where each trajectory stands.
 
-Times are bins of one second from the tick. A trajectory that waits (a tool, a sandbox) arrives with the conditional
-probability of its wait's end. One that decodes finishes, runs a tool and arrives (``second``); one that waits for
-prefill does so after the queue before it. What arrives may arrive again: with ``c`` the distribution of a whole cycle,
-all arrivals are ``direct * (1 + c + c*c + …)``, summed by doubling. An ended trajectory makes room for a dispatch while
-the sampler has any; bursts at step beginnings follow the announced or usual end of the update before them.
+Times are bins of one second from the tick. One pass over the live trajectories (:mod:`prorsa.forecast.scan`) says when
+each wait and each answer under way ends; from there on a fluid of requests moves through the seconds
+(:mod:`prorsa.forecast.flow`). Bursts at step beginnings follow the announced or usual end of the update before them.
 """
 
 from dataclasses import dataclass
@@ -13,78 +11,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.columns import FREE, Columns, State
-from prorsa.forecast.learn import GAP_EDGES_S, Learner
-from prorsa.forecast.models import binned
+from prorsa.forecast.columns import Columns
+from prorsa.forecast.flow import Cycle, Pool, Streams, flow
+from prorsa.forecast.learn import Learner
+from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
 from prorsa.forecast.plan import RunPlan
+from prorsa.forecast.scan import (
+    TURN_BUCKETS,
+    Beliefs,
+    Expected,
+    Places,
+    Slots,
+    end_chances,
+    nothing_expected,
+    place,
+    scan,
+)
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
 
 Array = NDArray[np.float64]
-Ints = NDArray[np.intp]
-
-_DOUBLINGS: Final = 4
-"""Cycles up to 2^4 - 1 within the longest horizon are counted; more would each take less than four seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The live trajectories at a tick, as gathered from their slots: arrays of one length.
-
-    ``idle_s`` is the time since the last answer (0 where there was none).
-    ``key``, ``x`` and ``speed`` say how far each is in its wait: ``x`` now, ``x + speed * t`` in ``t`` seconds.
-    """
-
-    slot: Ints
-    state: NDArray[np.int8]
-    key: NDArray[np.int32]
-    x: Array
-    speed: Array
-    tool: NDArray[np.int32]
-    turn: NDArray[np.int32]
-    prompt_tokens: Array
-    output_tokens: Array
-    flushed: NDArray[np.bool_]
-    idle_s: Array
-
-    @property
-    def waiting(self) -> NDArray[np.bool_]:
-        """Whose next request comes when a wait ends."""
-        state = self.state
-        return np.asarray((state == State.TOOL) | (state == State.SANDBOX) | (state == State.DISPATCHED))
-
-    @property
-    def decoding(self) -> NDArray[np.bool_]:
-        """Whose answer is under way."""
-        return np.asarray(self.state == State.DECODE)
-
-
-def gather(columns: Columns, t_s: float, decode_rate: float, mean_prompt_tokens: float) -> Rows:
-    """Rows of all live trajectories at ``t_s``; a first prompt that is not known is taken as the mean."""
-    slot = np.flatnonzero(columns.state != FREE)
-    state, key = columns.state[slot], columns.key[slot]
-    hint = columns.expected_s[slot]
-    hinted = np.isfinite(hint)
-    elapsed_s = np.maximum(np.nan_to_num(t_s - columns.since_s[slot]), 0.0)
-    speed = np.where(hinted, 1.0 / np.where(hinted, hint, 1.0), 1.0)
-    decoding = state == State.DECODE
-    since_report_s = np.maximum(np.nan_to_num(t_s - columns.output_at_s[slot]), 0.0)
-    # Reports come once a second: what has been put out since then is known well enough, but not for ever.
-    output = columns.output_tokens[slot] + decode_rate * np.minimum(since_report_s, 2.0) * decoding
-    prompt = columns.prompt_tokens[slot]
-    return Rows(
-        slot=slot,
-        state=state,
-        key=np.where(decoding, np.int32(Wait.OUTPUT), np.where(hinted, np.int32(Wait.HINTED), key)).astype(np.int32),
-        x=np.where(decoding, output, elapsed_s * speed),
-        speed=np.where(decoding, decode_rate, speed),
-        tool=columns.tool[slot],
-        turn=columns.turn[slot],
-        prompt_tokens=np.where(np.isnan(prompt), mean_prompt_tokens, prompt),
-        output_tokens=output,
-        flushed=columns.flushed[slot],
-        idle_s=np.nan_to_num(t_s - columns.answered_s[slot]),
-    )
 
 
 class Steps:
@@ -116,10 +62,10 @@ class Steps:
         spread: Array = np.maximum(overlap, 0.0) / (self.edges_s - begins)[:, None]
         return spread
 
-    def to_bins(self, reached: Array) -> Array:
-        """Cumulative values at the edges (last axis) as increments a bin."""
-        increments: Array = np.diff(reached, axis=-1, prepend=0.0) @ self._spread
-        return increments
+    def to_bins(self, between: Array) -> Array:
+        """Amounts between edges (last axis) as amounts a bin."""
+        amounts: Array = between @ self._spread
+        return amounts
 
 
 _COARSE_S: Final = (
@@ -146,147 +92,215 @@ _COARSE_S: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is expected, by horizon (H of them) and by bin (K seconds).
+    """What is expected, by horizon (H of them) and by second (K).
 
     Attributes:
-        arrives: float64[rows, H], probability that a row's own next request becomes ready within the horizon.
-        finishes: float64[rows, K], probability a bin that a decoding row's answer ends.
-        tool, sandbox: float64[K], requests from waits under way.
-        second: float64[K], requests that come back after an answer that is not complete yet, or a further turn.
-        sampler: float64[K], first requests of trajectories not yet dispatched, but for a burst.
-        burst: float64[K], first requests of the next burst, if it comes.
+        expected: sums over the live trajectories.
+        streams: what moves, a second; ``sampler`` includes the burst.
+        cycle: what a turn takes and brings on average.
+        appended: float64[size bins], shares of sizes of what the next results append.
+        lost: chance that a context is lost over a gap, on average.
+        burst: float64[K], first requests of the next burst, weighted by the probability that it comes.
         burst_by: float64[H], probability that the burst has come by the horizon.
         queue: requests that wait for prefill, and how fast they are served.
         pause_s: seconds for which the workers stand still (a weight update).
-        flush_from: first bin from which contexts are gone, by a flush that is announced; K if none is.
+        decoding, resident: requests that decode now, and KV tokens that decode holds.
     """
 
-    arrives: Array
-    finishes: Array
-    tool: Array
-    sandbox: Array
-    second: Array
-    sampler: Array
+    expected: Expected
+    streams: Streams
+    cycle: Cycle
+    appended: Array
+    lost: float
     burst: Array
     burst_by: Array
     queue: Queue
     pause_s: float
-    flush_from: int
+    decoding: float
+    resident: float
 
     @property
-    def requests(self) -> Array:
-        """float64[K], all requests that become ready, without the burst."""
-        return self.tool + self.sandbox + self.second + self.sampler
+    def mean_context_tokens(self) -> float:
+        """Mean prompt of the live trajectories past their first turn; a first prompt where there is none."""
+        total, number = self.expected.totals[3:5]
+        return float(total / number) if number > 0 else self.cycle.first_prompt
+
+    @property
+    def mean_new_tokens(self) -> float:
+        """Expected uncached tokens of requests that come back."""
+        c = self.cycle
+        found = c.uncached_output * c.answer_tokens + c.appended_tokens
+        return (1.0 - self.lost) * found + self.lost * self.mean_context_tokens
 
 
 class Lookout:
-    """Computes an :class:`Outlook` from rows and models; see the module's docstring."""
+    """Computes an :class:`Outlook` from columns and models; see the module's docstring."""
 
     def __init__(self, steps: Steps, learner: Learner, plan: RunPlan) -> None:
         self._steps = steps
         self._learner = learner
         self._plan = plan
+        self._at = Places(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
 
-    def look(self, rows: Rows, queue: Queue, t_s: float) -> Outlook:
-        """What is expected from ``t_s`` on. The models must have been refreshed with ``rows``."""
-        steps, _learner = self._steps, self._learner
+    def refresh(self, columns: Columns, t_s: float) -> Slots:
+        """Find where each trajectory is in its wait, and bring the models up to date with that."""
+        learner, s = self._learner, _slots(columns)
+        if len(self._at.key) != columns.capacity:
+            self._at = Places(
+                np.zeros(columns.capacity, np.int32), np.zeros(columns.capacity), np.zeros(columns.capacity)
+            )
+        ongoing = np.zeros((len(learner.keys), DURATION_GRID.bins))
+        place(s, t_s, learner.output_rate.value, learner.keys.output_key, self._at, ongoing)
+        learner.refresh(ongoing)
+        return s
+
+    def look(self, s: Slots, queue: Queue, t_s: float, resident: float) -> Outlook:
+        """What is expected from ``t_s`` on. The models must have been refreshed with ``s``."""
+        steps, learner = self._steps, self._learner
         pause_s = self._pause_s(t_s)
-        reached = self._reached(rows, pause_s)
-        waiting, decoding = rows.waiting, rows.decoding
-        bins = steps.to_bins(reached)
-        started = (rows.state == State.DISPATCHED) | (rows.state == State.SANDBOX)
-        tool = bins[rows.state == State.TOOL].sum(axis=0)
-        sandbox = bins[started].sum(axis=0)
-        finishes = np.where(decoding[:, None], bins, 0.0)
-        rewarded = bins[rows.state == State.REWARD].sum(axis=0)
-        second, ended = self._returns(rows, finishes, queue, pause_s)
+        beliefs = self._beliefs(pause_s, queue)
+        expected = nothing_expected(len(steps.edges_s), len(steps.at), SIZE_GRID.bins, learner.keys.actions)
+        scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
+        ends = end_chances(beliefs, s, queue.slot)
+        cycle, appended, lost = self._cycle(expected, beliefs, ends, queue.new_wait_s)
         burst, burst_by = self._burst(t_s)
-        start = self._fresh(Wait.START, 1.0)
-        due = _convolve(self._unit(self._plan.due_now()), start)
-        replaced, again = self._again(tool + sandbox + second + due, ended + rewarded, queue, rows)
+        decoding = float(expected.totals[1])
+        streams = self._streams(expected, queue, ends, pause_s, burst, cycle)
+        flow(cycle, self._pool(queue, pause_s, decoding, resident, t_s), streams)
         return Outlook(
-            arrives=np.where(waiting[:, None], reached[:, steps.at], 0.0),
-            finishes=finishes,
-            tool=tool,
-            sandbox=sandbox,
-            second=second + again,
-            sampler=due + replaced,
-            burst=burst,
-            burst_by=burst_by,
-            queue=queue,
-            pause_s=pause_s,
-            flush_from=self._flush_from(t_s),
+            expected, streams, cycle, appended, lost, burst, burst_by, queue, pause_s, decoding, resident
         )
 
-    # --- rows -------------------------------------------------------------------------------------------------------
+    # --- what is known ----------------------------------------------------------------------------------------------
 
-    def _reached(self, rows: Rows, pause_s: float) -> Array:
-        """float64[rows, edges]: probability that each wait has ended by each edge."""
-        still_s = np.where(rows.decoding, pause_s, 0.0)[:, None]
-        later = rows.x[:, None] + rows.speed[:, None] * np.maximum(self._steps.edges_s - still_s, 0.0)
-        ends = self._learner.waits.ends_by(rows.key[:, None], rows.x[:, None], later)
-        queued = (rows.state == State.READY) | (rows.state == State.PREFILL)
-        ends[queued] = 0.0
+    def _beliefs(self, pause_s: float, queue: Queue) -> Beliefs:
+        learner = self._learner
+        waits, keys = learner.waits, learner.keys
+        return Beliefs(
+            *waits.tables,
+            output_key=keys.output_key,
+            output_mean=waits.means[keys.output_key],
+            appended=learner.appended.means,
+            ends_by_turn=learner.ends.tables.by_turn,
+            ends_by_context=learner.ends.tables.by_context,
+            loss_chance=learner.losses.tables.chance,
+            loss_share=learner.losses.tables.share,
+            loss_centres=learner.losses.tables.centres,
+            first_share=learner.first_share.means(),
+            output_rate=learner.output_rate.value,
+            pause_s=pause_s,
+            wait_s=queue.new_wait_s,
+            uncached_output=learner.uncached_output.value,
+            first_tokens=self._first_tokens(),
+        )
+
+    def _first_tokens(self) -> float:
+        """Mean first prompt: what the sampler says, else what was seen."""
+        learner = self._learner
+        seen = float(learner.classes @ learner.first_prompts.means[: len(learner.keys.workloads)])
+        return self._plan.expected_prompt_tokens or seen
+
+    def _cycle(self, e: Expected, m: Beliefs, ends: Array, wait_s: float) -> tuple[Cycle, Array, float]:
+        """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
+        learner, steps = self._learner, self._steps
+        coming = e.coming.reshape(-1, TURN_BUCKETS)
+        weight = float(coming.sum())
+        if weight <= 0.0:
+            coming, weight = np.zeros_like(coming), 1.0
+            coming[self._beginning(), 0] = 1.0
+        following = (learner.transitions.chance.T @ coming) / weight
+        sizes = following.ravel()
+        answering = e.answering if e.answering.sum() > 0 else coming.sum(axis=1)
+        answering = answering / answering.sum()
+        output = self._mixed(learner.keys.output_key, answering, m.output_rate)
+        gap = _convolve(self._mixed(learner.keys.gap_key, following.sum(axis=1), 1.0), self._fresh(Wait.RETURN))
+        idle_s = np.arange(steps.bins) + 0.5 + wait_s
+        tables = learner.losses.tables
+        lost = np.interp(idle_s, tables.centres, tables.chance[1])
+        gone = np.interp(idle_s, tables.centres, tables.share[1])
+        first = self._first_tokens()
+        answered = e.totals[1] + len(ends)
+        ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
+        cycle = Cycle(
+            output=output,
+            gap=gap,
+            reward=self._by_class(learner.keys.reward_key) if learner.has_rewards else self._unit(1.0),
+            start=self._by_class(learner.keys.start_key),
+            lost=lost,
+            lost_share=gone,
+            answer_tokens=float(answering @ m.output_mean),
+            appended_tokens=float(sizes @ m.appended),
+            uncached_output=m.uncached_output,
+            end=min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0]),
+            first_prompt=first,
+            first_new=first * float(m.first_share[0]),
+        )
+        inside = float(gap.sum())
+        return cycle, sizes @ learner.appended.shares, float(gap @ lost) / inside if inside > 0 else float(lost[0])
+
+    def _beginning(self) -> int:
+        """The beginning of the class that is dispatched most."""
+        return self._learner.keys.beginning[int(np.argmax(self._learner.classes))]
+
+    def _mixed(self, keys: NDArray[np.int32], weights: Array, speed: float) -> Array:
+        """float64[K]: fresh waits of several keys by their weights, rounded to whole seconds."""
+        some = weights > 1e-6
+        survival = np.exp(-self._learner.waits.cumulative(keys[some][:, None], self._steps.rounded_s * speed))
+        mixed = weights[some] @ survival
+        ends: Array = mixed[:-1] - mixed[1:]
         return ends
 
-    # --- after an answer --------------------------------------------------------------------------------------------
+    def _by_class(self, keys: list[int]) -> Array:
+        return self._mixed(np.array(keys, np.int32), self._learner.classes, 1.0)
 
-    def _returns(self, rows: Rows, finishes: Array, queue: Queue, pause_s: float) -> tuple[Array, Array]:
-        """Requests that come back after answers under way or queued, and trajectories that end with these."""
-        ends = self._end_chance(rows)
-        start_bin = queue.prefilled_bins(pause_s + self._learner.prefill_latency_s.value, self._steps.bins)
-        output = self._fresh(Wait.OUTPUT, self._learner.decode_rate.value)
-        slots = np.searchsorted(rows.slot, queue.slot)
-        queue_ends = ends[slots]
-        going = finishes.T @ (1.0 - ends) + _convolve(_histogram(start_bin, 1.0 - queue_ends, self._steps.bins), output)
-        ends_now = finishes.T @ ends + _convolve(_histogram(start_bin, queue_ends, self._steps.bins), output)
-        return _convolve(going, self._gap()), _convolve(ends_now, self._reward())
-
-    def _again(self, direct: Array, ended: Array, queue: Queue, rows: Rows) -> tuple[Array, Array]:
-        """First requests of what replaces ended trajectories, and further turns of what arrives within the horizon."""
-        learner, bins = self._learner, self._steps.bins
-        start = self._fresh(Wait.START, 1.0)
-        replace = min(learner.replaced.value, 1.0) if self._plan.left_to_dispatch > 0 else 0.0
-        served = self._unit(1.0, round(queue.new_wait_s + learner.prefill_latency_s.value))
-        answered = _convolve(served, self._fresh(Wait.OUTPUT, learner.decode_rate.value))
-        end = float(self._end_chance(rows).mean()) if len(rows.slot) else float(self._learner.ends.chance[0])
-        goes_on = (1.0 - end) * _convolve(answered, self._gap())
-        is_replaced = end * replace * _convolve(_convolve(answered, self._reward()), start)
-        firsts = _convolve(ended * replace, start)
-        cycle = goes_on + is_replaced
-        arriving = direct + firsts
-        for _ in range(_DOUBLINGS):
-            arriving = arriving + _convolve(arriving, cycle)
-            cycle = _convolve(cycle, cycle)
-        sampled = firsts + _convolve(arriving, is_replaced)
-        sampled = self._cap(sampled)
-        return sampled, np.maximum(_convolve(arriving, goes_on), 0.0)[:bins]
-
-    def _cap(self, dispatches: Array) -> Array:
-        """No more dispatches than the sampler has left."""
-        reached = np.minimum(np.cumsum(dispatches), self._plan.left_to_dispatch)
-        return np.diff(reached, prepend=0.0)
-
-    def _end_chance(self, rows: Rows) -> Array:
-        ends = self._learner.ends
-        chance: Array = ends.chance[ends.bins(np.maximum(rows.turn, 0))]
-        return chance
-
-    def _gap(self) -> Array:
-        """float64[K]: from an answer to the next request, over the tools as they come."""
-        keys, shares = self._learner.next_tools()
-        gap = np.zeros(self._steps.bins)
-        for key, share in zip(keys, shares, strict=True):
-            gap += share * self._fresh(key, 1.0)
-        return _convolve(gap, self._fresh(Wait.RETURN, 1.0))
-
-    def _reward(self) -> Array:
-        """float64[K]: from the last answer to the end of the trajectory."""
-        return self._fresh(Wait.REWARD, 1.0) if self._learner.has_rewards else self._unit(1.0)
-
-    def _fresh(self, key: int, speed: float) -> Array:
+    def _fresh(self, key: int) -> Array:
         """float64[K]: a wait that begins now, rounded to whole seconds."""
-        return self._learner.waits.fresh(key, self._steps.rounded_s * speed)
+        return self._learner.waits.fresh(key, self._steps.rounded_s)
+
+    # --- what moves -------------------------------------------------------------------------------------------------
+
+    def _streams(
+        self, e: Expected, queue: Queue, ends: Array, pause_s: float, burst: Array, cycle: Cycle
+    ) -> Streams:
+        steps, k = self._steps, self._steps.bins
+        latency_s = self._learner.prefill_latency_s.value
+        between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])
+        rows = steps.to_bins(between)
+        firsts = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
+        begin = queue.prefilled_bins(pause_s + latency_s, k)
+        admitted = np.minimum(queue.ahead_tokens / queue.tokens_per_s + pause_s, k).astype(np.intp)
+        streams = Streams(
+            tool=rows[0:3],
+            box=rows[3:6],
+            second=np.zeros((3, k)),
+            sampler=firsts * np.array([[1.0], [cycle.first_new], [cycle.first_prompt]]),
+            going=rows[6:9],
+            ending=np.stack([rows[9], np.zeros(k)]),
+            rewarded=rows[10],
+            starts=np.stack([binned(begin, w, k + 1)[:k] for w in (1.0 - ends, ends, queue.prompt_tokens)]),
+            admitted=np.zeros((3, k)),
+            released=rows[11],
+            ended=np.zeros(k),
+            kv=np.zeros(k),
+            batch=np.zeros(k),
+        )
+        streams.admitted[2] = binned(admitted, queue.prompt_tokens * ~queue.admitted, k + 1)[:k]
+        return streams
+
+    def _pool(self, queue: Queue, pause_s: float, decoding: float, resident: float, t_s: float) -> Pool:
+        learner, plan = self._learner, self._plan
+        return Pool(
+            tokens_per_s=queue.tokens_per_s,
+            wait_s=queue.new_wait_s,
+            pause_s=pause_s,
+            latency_s=learner.prefill_latency_s.value,
+            output_rate=learner.output_rate.value,
+            left=max(plan.left_to_dispatch - plan.due_now(), 0.0),
+            replaced=min(learner.replaced.value, 1.0),
+            flush_from=self._flush_from(t_s),
+            decoding=decoding,
+            resident=resident,
+        )
 
     def _unit(self, amount: float, at: int = 0) -> Array:
         unit = np.zeros(self._steps.bins)
@@ -322,14 +336,9 @@ class Lookout:
             key, elapsed_s, offset_s = Wait.UPDATE, self._plan.update_elapsed_s(t_s), begins_in_s
         later = elapsed_s + np.maximum(self._steps.edges_s - offset_s, 0.0)
         reached = self._learner.waits.ends_by(np.array(key), np.array(elapsed_s), later)
-        comes = self._steps.to_bins(reached)
-        arrives = _convolve(comes, self._fresh(Wait.START, 1.0)) * size
+        comes = self._steps.to_bins(np.diff(reached, prepend=0.0))
+        arrives = _convolve(comes, self._by_class(self._learner.keys.start_key)) * size
         return arrives, reached[self._steps.at]
-
-
-def gap_classes(rows: Rows, ahead_s: float) -> NDArray[np.intp]:
-    """The class of each row's gap if it ends within ``ahead_s``: half of that is added to what has passed."""
-    return np.searchsorted(GAP_EDGES_S, rows.idle_s + ahead_s / 2)
 
 
 def _convolve(first: Array, second: Array) -> Array:
@@ -337,6 +346,19 @@ def _convolve(first: Array, second: Array) -> Array:
     return np.convolve(first, second)[: len(first)]
 
 
-def _histogram(bins: NDArray[np.intp], weights: Array, length: int) -> Array:
-    inside = bins < length
-    return binned(bins[inside], weights[inside], length)
+def _slots(columns: Columns) -> Slots:
+    return Slots(
+        columns.state,
+        columns.key,
+        columns.workload,
+        columns.action,
+        columns.turn,
+        columns.since_s,
+        columns.expected_s,
+        columns.prompt_tokens,
+        columns.output_tokens,
+        columns.output_at_s,
+        columns.answered_s,
+        columns.flushed,
+        columns.sibling,
+    )

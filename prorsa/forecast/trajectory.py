@@ -24,7 +24,7 @@ from typing import Any, Final
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.folding import SeqFolder
+from prorsa.forecast.folding import Groups, SeqFolder
 from prorsa.forecast.requests import LifecycleSink, Seen
 from prorsa.forecast.roster import Roster, Standing
 from prorsa.forecast.turns import PluginEvent, Turns
@@ -58,6 +58,7 @@ class TrajectoryTable:
         self._keys = keys
         self._stale_s = stale_s
         self._folder = SeqFolder()
+        self._groups = Groups()
         self._roster = Roster(sink, self.repaired)
         self._turns = Turns(self._roster, sink)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
@@ -163,17 +164,22 @@ class TrajectoryTable:
         if slot is None:
             return
         self.repaired["late"] += known
-        self._sink.dispatched()
-        if event.prompt_tokens is not None and self.columns.turn[slot] < 0:
-            self.columns.prompt_tokens[slot] = event.prompt_tokens
+        columns, workload = self.columns, self._keys.workload(event.workload)
+        self._sink.dispatched(workload)
+        columns.workload[slot] = workload
+        columns.sibling[slot] = not known and self._groups.is_known(event.group_id)
+        if columns.turn[slot] < 0:
+            columns.action[slot] = self._keys.beginning[workload]
+            if event.prompt_tokens is not None:
+                columns.prompt_tokens[slot] = event.prompt_tokens
         if self._roster.state(slot) == State.DISPATCHED:
-            self._roster.wait(slot, Wait.START, t_s)
+            self._roster.wait(slot, self._keys.start_key[workload], t_s)
 
     def _on_sandbox_start(self, event: ev.SandboxStart, t_s: float) -> None:
         slot = self._slot_in(event.trajectory_id, t_s, State.DISPATCHED)
         if slot is not None:
             self._roster.enter(slot, State.SANDBOX)
-            self._roster.wait(slot, Wait.START, t_s, event.expected_s)
+            self._roster.wait(slot, self._start_key(slot), t_s, event.expected_s)
 
     def _on_sandbox_ready(self, event: ev.SandboxReady, t_s: float) -> None:
         slot = self._slot_in(event.trajectory_id, t_s, State.DISPATCHED, State.SANDBOX)
@@ -181,6 +187,12 @@ class TrajectoryTable:
             self._roster.close_wait(slot, t_s)
             self._roster.enter(slot, State.SANDBOX)
             self._roster.wait(slot, Wait.RETURN, t_s)
+
+    def _start_key(self, slot: int) -> int:
+        return self._keys.start_key[self.columns.workload[slot]]
+
+    def _reward_key(self, slot: int) -> int:
+        return self._keys.reward_key[self.columns.workload[slot]]
 
     def _slot_in(self, trajectory_id: str | None, t_s: float, *states: State) -> int | None:
         """The slot of a trajectory if it is in one of ``states``, else the event is late."""
@@ -269,8 +281,7 @@ class TrajectoryTable:
             self.repaired["duplicate"] += 1
         else:
             self._roster.hear(request.slot, t_s)
-            tool_key = self._keys.tool(event.tool_calls[0]) if event.tool_calls else Wait.UNKNOWN_TOOL
-            self._turns.answered(request, event, t_s, tool_key)
+            self._turns.answered(request, event, t_s, self._keys)
 
     # --- tools, rewards, ends ---------------------------------------------------------------------------------------
 
@@ -282,25 +293,26 @@ class TrajectoryTable:
             self.repaired["answer_inferred"] += 1
             self._roster.enter(slot, State.TOOL)
             self.columns.answered_s[slot] = t_s
-        key = self._keys.tool(event.tool_name)
-        self.columns.tool[slot] = key
-        self._roster.wait(slot, key, t_s, event.expected_s)
+        action = self._keys.tool(event.tool_name, int(self.columns.workload[slot]))
+        self.columns.action[slot] = action
+        self._roster.wait(slot, int(self._keys.gap_key[action]), t_s, event.expected_s)
 
     def _on_tool_end(self, event: ev.ToolEnd, t_s: float) -> None:
         slot = self._slot_in(event.trajectory_id, t_s, State.TOOL)
         if slot is None:
             return
         if event.tool_name is not None:
-            self.columns.key[slot] = self.columns.tool[slot] = self._keys.tool(event.tool_name)
+            action = self._keys.tool(event.tool_name, int(self.columns.workload[slot]))
+            self.columns.action[slot] = action
+            self.columns.key[slot] = self._keys.gap_key[action]
         self._roster.close_wait(slot, t_s)
         self._roster.wait(slot, Wait.RETURN, t_s)
 
     def _on_reward_start(self, event: ev.RewardStart, t_s: float) -> None:
         slot = self._roster.slot(event.trajectory_id, t_s)
         if slot is not None:
-            self._finish_turns(slot)
             self._roster.enter(slot, State.REWARD)
-            self._roster.wait(slot, Wait.REWARD, t_s)
+            self._roster.wait(slot, self._reward_key(slot), t_s)
 
     def _on_reward_end(self, event: ev.RewardEnd, t_s: float) -> None:
         slot = self._roster.slot(event.trajectory_id, t_s)
@@ -308,7 +320,6 @@ class TrajectoryTable:
             return
         if self._roster.state(slot) == State.REWARD:
             self._roster.close_wait(slot, t_s)
-        self._finish_turns(slot)
         self._roster.enter(slot, State.REWARD)
         self._roster.wait(slot, Wait.RETURN, t_s)
 
@@ -321,10 +332,10 @@ class TrajectoryTable:
             self.repaired["late" if self._roster.has_ended(name) else "trajectory_inferred"] += 1
             self._roster.remember_ended(name)
             return
-        if self._roster.state(slot) == State.REWARD and self.columns.key[slot] == Wait.REWARD:
+        if self._roster.state(slot) == State.REWARD and self.columns.key[slot] == self._reward_key(slot):
             self._roster.close_wait(slot, t_s)
-        if event.status in ("completed", "truncated"):
-            self._finish_turns(slot)
+        if event.status in ("completed", "truncated") and self.columns.turn[slot] >= 0:
+            self._turns.turn_over(slot, ended=True, truncated=event.status == "truncated")
         self._release(slot, t_s)
 
     def _on_update_end(self, event: ev.WeightsUpdateEnd, _t_s: float) -> None:
@@ -334,10 +345,6 @@ class TrajectoryTable:
     def _on_run_end(self, _event: ev.RunEnd, t_s: float) -> None:
         for slot in self._roster.slots():
             self._release(slot, t_s)
-
-    def _finish_turns(self, slot: int) -> None:
-        if self._roster.state(slot) != State.REWARD and self.columns.turn[slot] >= 0:
-            self._sink.turn_over(int(self.columns.turn[slot]), ended=True)
 
     def _release(self, slot: int, t_s: float) -> None:
         self._turns.detach(slot, t_s)

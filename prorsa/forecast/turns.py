@@ -9,6 +9,7 @@ from prorsa import events as ev
 from prorsa.forecast.columns import State
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
 from prorsa.forecast.roster import Roster
+from prorsa.forecast.waits import WaitKeys
 
 MAX_ORPHANS: Final = 1024
 GRACE_S: Final = 30.0
@@ -93,7 +94,7 @@ class Turns:
             self._repaired["answer_inferred"] += 1
             answered_s = np.nan
         if columns.turn[slot] >= 0:
-            self._sink.turn_over(int(columns.turn[slot]), ended=False)
+            self.turn_over(slot, ended=False)
         request = Request(
             request_id=request_id,
             slot=slot,
@@ -101,7 +102,11 @@ class Turns:
             prompt_tokens=prompt,
             previous_prompt_tokens=before.prompt_tokens if before is not None else None,
             index_tokens=index_tokens,
-            tool_key=int(columns.tool[slot]) if state == State.TOOL else -1,
+            workload=int(columns.workload[slot]),
+            action=int(columns.action[slot]) if before is None or state == State.TOOL else 0,
+            previous_action=before.action if before is not None else None,
+            previous_output_tokens=before.output_tokens if before is not None else None,
+            sibling=bool(columns.sibling[slot]),
             answered_s=None if np.isnan(answered_s) else answered_s,
             flushed=bool(columns.flushed[slot]),
             ready_s=t_s,
@@ -109,6 +114,13 @@ class Turns:
         self._make_current(request, before)
         self._sink.ready(t_s, request)
         return request
+
+    def turn_over(self, slot: int, *, ended: bool, truncated: bool = False) -> None:
+        """The current turn of a trajectory is over; see :meth:`~prorsa.forecast.requests.LifecycleSink.turn_over`."""
+        columns = self._columns
+        context = float(columns.prompt_tokens[slot] + columns.output_tokens[slot])
+        workload, turn = int(columns.workload[slot]), int(columns.turn[slot])
+        self._sink.turn_over(workload, turn, context, ended=ended, truncated=truncated)
 
     def _make_current(self, request: Request, before: Request | None) -> None:
         slot, columns = request.slot, self._columns
@@ -126,6 +138,7 @@ class Turns:
         columns.computed_tokens[slot] = columns.output_tokens[slot] = 0.0
         columns.ready_s[slot] = request.ready_s
         columns.admitted[slot] = columns.retried[slot] = False
+        columns.action[slot] = request.action
         self._roster.enter(slot, State.READY)
 
     def infer(self, event: ev.LlmSubmit, t_s: float) -> Request | None:
@@ -255,8 +268,8 @@ class Turns:
             most = self._columns.uncached_tokens[request.slot]
             self._columns.computed_tokens[request.slot] = np.fmin(computed_tokens, most)
 
-    def answered(self, request: Request, event: ev.LlmEnd, t_s: float, tool_key: int) -> None:
-        """The answer is complete; until more is heard, a tool runs."""
+    def answered(self, request: Request, event: ev.LlmEnd, t_s: float, keys: WaitKeys) -> None:
+        """The answer is complete; until more is heard, a tool runs: the first that it calls."""
         self.decoding(request, t_s, inferred=not request.has_seen(event.attempt, Seen.FIRST_TOKEN))
         request.output_tokens = event.output_tokens
         if request.uncached_tokens is None and event.cached_tokens is not None and request.attempt == 0:
@@ -264,9 +277,10 @@ class Turns:
         self.progress(request, event.output_tokens, t_s)
         if self.state(request) in BEFORE_ANSWER:
             slot = request.slot
+            action = keys.tool(event.tool_calls[0], request.workload) if event.tool_calls else 0
             self._roster.enter(slot, State.TOOL)
-            self._roster.wait(slot, tool_key, t_s)
-            self._columns.tool[slot] = tool_key
+            self._roster.wait(slot, int(keys.gap_key[action]), t_s)
+            self._columns.action[slot] = action
             self._columns.answered_s[slot] = t_s
         self._sink.answered(request)
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.models import EvictionModel, Ratio
+from prorsa.forecast.habits import LossModel
+from prorsa.forecast.models import Ratio
 
 Array = NDArray[np.float64]
 
@@ -101,7 +102,7 @@ class Queue:
 
 
 def make_queue(
-    columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, evicted: EvictionModel
+    columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, losses: LossModel
 ) -> Queue:
     """The queue as it stands.
 
@@ -119,7 +120,7 @@ def make_queue(
     tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
     for _ in range(_PASSES):
         due_s = _ahead(tokens, admitted) / tokens_per_s
-        gone = np.nan_to_num(evicted.between(idle_s, idle_s + waited_s + due_s))
+        gone = np.nan_to_num(losses.between(idle_s, idle_s + waited_s + due_s))
         gone[columns.flushed[slot]] = 1.0
         expected = np.where(admitted, uncached, uncached + gone * rest)
         tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)

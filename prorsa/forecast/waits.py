@@ -1,13 +1,17 @@
-"""Names of what a trajectory waits for, as small integers that arrays can hold."""
+"""Names of what a trajectory waits for and of what it does, as small integers that arrays can hold."""
 
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 MAX_TOOLS: Final = 256
+MAX_WORKLOADS: Final = 16
 
 
 class Wait(IntEnum):
-    """The waits that are no tool. Numbers from ``len(Wait)`` on are tools."""
+    """Kinds of waits, and the keys of those that are told apart no further. Other keys belong to one of the kinds."""
 
     START = 0
     """from the dispatch, or the start of the sandbox, to the sandbox or the first request"""
@@ -30,29 +34,88 @@ class Wait(IntEnum):
 
 
 class WaitKeys:
-    """Numbers tools by name; past ``MAX_TOOLS`` names, further ones count as unknown."""
+    """Numbers workload classes, tools by name and class, and their waits.
+
+    An *action* is a tool of a class, or a class's beginning (what came before its first answer); action 0 is unknown.
+    What an answer is like, and which tool follows it, depends on the action before it. Past ``MAX_TOOLS`` tools and
+    ``MAX_WORKLOADS`` classes, further names count as unknown.
+
+    Attributes:
+        kind: the :class:`Wait` of each key.
+        gap_key, output_key: int32 by action, keys of its own wait (a beginning has none of its own) and of the answer
+            that follows it.
+        workload_of: int32 by action.
+    """
 
     def __init__(self) -> None:
-        self._tools: dict[str, int] = {}
-        self._names: list[str] = []
+        self.kind: list[int] = list(Wait)
+        self.gap_key = np.array([Wait.UNKNOWN_TOOL], np.int32)
+        self.output_key = np.array([Wait.OUTPUT], np.int32)
+        self.workload_of = np.zeros(1, np.int32)
+        self.workloads: list[str | None] = [None]
+        self.start_key = [int(Wait.START)]
+        self.reward_key = [int(Wait.REWARD)]
+        self.beginning = [0]
+        self._names: dict[str, int] = {}
+        self._tools: dict[tuple[int, str], int] = {}
+        self._tool_names: dict[int, str] = {}
 
-    def tool(self, name: str) -> int:
-        """The key of the tool ``name``."""
-        key = self._tools.get(name)
-        if key is not None:
-            return key
+    def workload(self, name: str | None) -> int:
+        """The number of a workload class; 0 for one that is unknown."""
+        if name is None:
+            return 0
+        known = self._names.get(name)
+        if known is not None:
+            return known
+        if len(self.workloads) >= MAX_WORKLOADS:
+            return 0
+        number = self._names[name] = len(self.workloads)
+        self.workloads.append(name)
+        self.start_key.append(self._key(Wait.START))
+        self.reward_key.append(self._key(Wait.REWARD))
+        self.beginning.append(self._action(Wait.UNKNOWN_TOOL, number))
+        return number
+
+    def tool(self, name: str, workload: int = 0) -> int:
+        """The action of the tool ``name`` in a workload class."""
+        action = self._tools.get((workload, name))
+        if action is not None:
+            return action
         if len(self._tools) >= MAX_TOOLS:
-            return Wait.UNKNOWN_TOOL
-        key = len(Wait) + len(self._tools)
-        self._tools[name] = key
-        self._names.append(name)
-        return key
+            return 0
+        key = self._key(Wait.UNKNOWN_TOOL)
+        action = self._action(key, workload)
+        self._tools[workload, name], self._tool_names[key] = action, name
+        return action
+
+    def tools_of(self, workload: int) -> dict[str, int]:
+        """Actions of the tools of a class by name."""
+        return {name: action for (number, name), action in self._tools.items() if number == workload}
+
+    @property
+    def actions(self) -> int:
+        """How many actions there are."""
+        return len(self.gap_key)
 
     def name(self, key: int) -> str | None:
         """The tool of a key; None for a wait that is no tool."""
-        index = key - len(Wait)
-        return self._names[index] if 0 <= index < len(self._names) else None
+        return self._tool_names.get(key)
 
     def __len__(self) -> int:
-        """Keys in use: all of :class:`Wait` and the tools seen."""
-        return len(Wait) + len(self._tools)
+        """How many keys there are."""
+        return len(self.kind)
+
+    @property
+    def kinds(self) -> NDArray[np.int32]:
+        """The kind of each key."""
+        return np.array(self.kind, np.int32)
+
+    def _key(self, kind: Wait) -> int:
+        self.kind.append(kind)
+        return len(self.kind) - 1
+
+    def _action(self, gap_key: int, workload: int) -> int:
+        self.gap_key = np.append(self.gap_key, np.int32(gap_key))
+        self.output_key = np.append(self.output_key, np.int32(self._key(Wait.OUTPUT)))
+        self.workload_of = np.append(self.workload_of, np.int32(workload))
+        return len(self.gap_key) - 1

@@ -1,0 +1,201 @@
+"""Compiled: how trajectories move on through the next seconds, second by second.
+
+A fluid of requests: what becomes ready queues for prefill at the service rate, is admitted, prefilled and answered;
+the trajectory ends, or runs a tool and comes back; an ended one makes room for a dispatch while the sampler has any.
+Each second is worked out from the seconds before it, so that caps and queues act when they are reached, and a request
+that comes back may come back again.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+
+Array = NDArray[np.float64]
+
+
+class Cycle(NamedTuple):
+    """How long the parts of a turn take and what they bring.
+
+    Attributes:
+        output, gap, reward, start: float64[K], probability a second of the time that a fresh answer, a gap, a reward
+            and a start-up take, rounded to whole seconds.
+        lost, lost_share: float64[K], chance that a context is lost over a gap of so many seconds, and how much goes.
+        answer_tokens: mean of an answer; ``appended_tokens`` of what a tool brings.
+        uncached_output: share of an answer that the next prefill computes again.
+        end: chance that a turn is the last.
+        first_prompt, first_new: tokens of a first prompt, and those that are not cached.
+    """
+
+    output: Array
+    gap: Array
+    reward: Array
+    start: Array
+    lost: Array
+    lost_share: Array
+    answer_tokens: float
+    appended_tokens: float
+    uncached_output: float
+    end: float
+    first_prompt: float
+    first_new: float
+
+
+class Pool(NamedTuple):
+    """The workers and the sampler.
+
+    Attributes:
+        tokens_per_s: uncached tokens that admission lets through a second.
+        wait_s: until all that waits now is admitted; ``pause_s`` for which the workers stand still.
+        latency_s: from admission to the first token.
+        output_rate: output tokens a second of one request.
+        left: trajectories that may still be dispatched; ``replaced`` of those that end, how many are replaced.
+        flush_from: second from which contexts are gone.
+        decoding: requests that decode now; ``resident`` KV tokens that decode holds.
+    """
+
+    tokens_per_s: float
+    wait_s: float
+    pause_s: float
+    latency_s: float
+    output_rate: float
+    left: float
+    replaced: float
+    flush_from: int
+    decoding: float
+    resident: float
+
+
+class Streams(NamedTuple):
+    """What moves, a second: float64[3, K] are requests, uncached tokens and prompt tokens unless said otherwise.
+
+    ``tool``, ``box``, ``second``, ``sampler`` become ready; ``going`` float64[3, K] are answers that end before another
+    turn, their contexts and outputs; ``ending`` float64[2, K] answers that are the last, and contexts; ``rewarded``
+    float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue that begin to decode: those that go on,
+    those that end, prompt tokens of all; ``admitted`` float64[3, K] requests that arrive after now and are admitted,
+    their prompt tokens, prompt tokens of the queue; ``released`` float64[K] KV; ``ended`` float64[K] trajectories;
+    ``kv`` float64[K], KV that decode holds; ``batch`` float64[K] requests that decode.
+    """
+
+    tool: Array
+    box: Array
+    second: Array
+    sampler: Array
+    going: Array
+    ending: Array
+    rewarded: Array
+    starts: Array
+    admitted: Array
+    released: Array
+    ended: Array
+    kv: Array
+    batch: Array
+
+
+@compiled
+def _answer(
+    k: int, start: int, count: float, prompt: float, end: float, c: Cycle, s: Streams, began: Array, stopped: Array
+) -> None:
+    """Requests begin to decode in a second: when their answers end, and what then."""
+    seconds = len(c.output)
+    if start >= seconds:
+        return
+    began[start] += count
+    for j in range(seconds - start):
+        done = c.output[j]
+        # Second k is being worked out: what would come back within it comes back in the next.
+        at = start + j if start + j > k else k + 1
+        if at >= seconds or done <= 0.0:
+            continue
+        ended, context = done * count, done * (prompt + count * c.answer_tokens)
+        s.going[0, at] += ended * (1.0 - end)
+        s.going[1, at] += context * (1.0 - end)
+        s.going[2, at] += ended * (1.0 - end) * c.answer_tokens
+        s.ending[0, at] += ended * end
+        s.released[at] += context
+        stopped[at] += ended
+
+
+@compiled
+def _come_back(k: int, c: Cycle, p: Pool, s: Streams) -> None:
+    """Answers that end in second ``k``: their tools run and they come back."""
+    count, context, answer = s.going[0, k], s.going[1, k], s.going[2, k]
+    if count <= 0.0:
+        return
+    for j in range(len(c.gap) - k):
+        share = c.gap[j]
+        if share <= 0.0:
+            continue
+        at = k + j
+        prompt = context + count * c.appended_tokens
+        lost, gone = (1.0, 1.0) if at >= p.flush_from else (c.lost[j], c.lost_share[j])
+        found = c.uncached_output * answer + count * c.appended_tokens
+        missed = gone * (context - answer) + answer + count * c.appended_tokens
+        s.second[0, at] += share * count
+        s.second[1, at] += share * ((1.0 - lost) * found + lost * missed)
+        s.second[2, at] += share * prompt
+
+
+@compiled
+def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
+    """Trajectories end in second ``k`` and are replaced while the sampler has any; returns what it has left."""
+    for j in range(len(c.reward) - k):
+        s.ended[k + j] += s.ending[0, k] * c.reward[j]
+    s.ended[k] += s.rewarded[k]
+    dispatched = min(s.ended[k] * p.replaced, left)
+    for j in range(len(c.start) - k):
+        s.sampler[0, k + j] += dispatched * c.start[j]
+        s.sampler[1, k + j] += dispatched * c.start[j] * c.first_new
+        s.sampler[2, k + j] += dispatched * c.start[j] * c.first_prompt
+    return left - dispatched
+
+
+@compiled
+def flow(c: Cycle, p: Pool, s: Streams) -> None:
+    """Work out the next seconds in place; ``s`` holds what is known of them from where each trajectory stands."""
+    seconds = len(c.output)
+    began, stopped = np.zeros(seconds), np.zeros(seconds)
+    for k in range(seconds):
+        stopped[k] = s.going[0, k] + s.ending[0, k]
+    for k in range(seconds):
+        if s.starts[0, k] + s.starts[1, k] > 0.0:
+            count = s.starts[0, k] + s.starts[1, k]
+            _answer(-1, k, count, s.starts[2, k], s.starts[1, k] / count, c, s, began, stopped)
+    left, free_s = p.left, max(p.wait_s, 0.0) + p.pause_s
+    for k in range(seconds):
+        _come_back(k, c, p, s)
+        left = _replace(k, left, c, p, s)
+        count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
+        if count <= 0.0:
+            continue
+        new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
+        prompt = s.tool[2, k] + s.box[2, k] + s.second[2, k] + s.sampler[2, k]
+        begin_s = max(float(k), free_s)
+        work_s = new / p.tokens_per_s
+        free_s = begin_s + work_s
+        # While nothing waits, a request is admitted when it comes, in the middle of its second on average.
+        first_s = begin_s + 0.5 if begin_s <= k else begin_s
+        last_s = max(free_s, first_s + 1e-6)
+        at = int(first_s)
+        while at < seconds and at < last_s:
+            share = (min(last_s, at + 1.0) - max(first_s, float(at))) / (last_s - first_s)
+            s.admitted[0, at] += share * count
+            s.admitted[1, at] += share * prompt
+            start = int(at + 0.5 + p.latency_s)
+            _answer(k, start, share * count, share * prompt, c.end, c, s, began, stopped)
+            at += 1
+    _hold(p, s, began, stopped)
+
+
+@compiled
+def _hold(p: Pool, s: Streams, began: Array, stopped: Array) -> None:
+    """KV that decode holds, and requests that decode, at the end of each second."""
+    batch, kv = p.decoding, p.resident
+    for k in range(len(began)):
+        before = batch
+        batch = max(batch + began[k] - stopped[k], 0.0)
+        moving = min(max(k + 1.0 - p.pause_s, 0.0), 1.0)
+        kv += s.admitted[1, k] + s.admitted[2, k] - s.released[k] + 0.5 * (before + batch) * p.output_rate * moving
+        s.kv[k], s.batch[k] = max(kv, 0.0), batch

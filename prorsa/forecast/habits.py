@@ -1,0 +1,189 @@
+"""What trajectories tend to do: which action follows, whether they end, what of their context is lost meanwhile."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.models import LogGrid
+from prorsa.forecast.waits import MAX_WORKLOADS
+
+Array = NDArray[np.float64]
+
+TURN_GRID: Final = LogGrid(low=1.0, per_octave=3, bins=32)
+"""Turn numbers from 1; the third bin of an octave is two turns wide at four, and so on."""
+CONTEXT_GRID: Final = LogGrid(low=1024.0, per_octave=8, bins=96)
+"""Contexts in steps of 9 %, fine enough to see a limit."""
+IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
+"""Idle times in octaves of seconds."""
+
+
+class Transitions:
+    """Which action follows which: a first-order chain, shrunk towards how often each follows any of its class.
+
+    Args:
+        half_life: observations after an action after which one counts half.
+        shrinkage: observations that an action needs of its own to count as much as its class.
+    """
+
+    def __init__(self, *, half_life: float = 1000.0, shrinkage: float = 4.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._shrinkage = shrinkage
+        self._counts = np.zeros((8, 8))
+        self.chance = np.zeros((0, 0))
+
+    def add(self, before: int, after: int) -> None:
+        """``after`` followed ``before``."""
+        self._reserve(max(before, after) + 1)
+        self._counts[before] *= self._keep
+        self._counts[before, after] += 1.0
+
+    def expect(self, before: int, after: int, count: float) -> None:
+        """Before anything is added: as if ``after`` had followed ``before`` so many times."""
+        self._reserve(max(before, after) + 1)
+        self._counts[before, after] = count
+
+    def refresh(self, actions: int, workload_of: NDArray[np.int32]) -> None:
+        """Take in what was added: then ``chance`` is float64[actions, actions], rows sum to 1."""
+        self._reserve(actions)
+        counts = self._counts[:actions, :actions]
+        of = np.zeros((MAX_WORKLOADS, actions))
+        np.add.at(of, workload_of, counts)
+        everything = of.sum(axis=0)
+        everything[0] += 1e-3  # an unknown one before any was seen
+        of += everything / everything.sum()
+        of /= of.sum(axis=1, keepdims=True)
+        blend = counts + self._shrinkage * of[workload_of]
+        self.chance = blend / blend.sum(axis=1, keepdims=True)
+
+    def _reserve(self, actions: int) -> None:
+        while actions > len(self._counts):
+            old = len(self._counts)
+            grown = np.zeros((2 * old, 2 * old))
+            grown[:old, :old] = self._counts
+            self._counts = grown
+
+
+class EndTables(NamedTuple):
+    """Chance that a turn is the last: ``by_turn`` float64[classes, turn bins], by its number; ``by_context``
+    float64[classes, context bins], that a limit cuts the trajectory off at its context.
+    """
+
+    by_turn: Array
+    by_context: Array
+
+
+class EndModel:
+    """Whether a trajectory ends with a turn: of its own, by the turn's number; cut off by a limit, by its context.
+
+    The two compete: each is estimated from all turns at risk (one that was cut off might else have gone on).
+    """
+
+    def __init__(self, prior: float = 1 / 40, *, half_life: float = 4000.0, strength: float = 10.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._prior, self._strength = prior, strength
+        self._risk = np.zeros((MAX_WORKLOADS, TURN_GRID.bins))
+        self._finished = np.zeros_like(self._risk)
+        self._context_risk = np.zeros((MAX_WORKLOADS, CONTEXT_GRID.bins))
+        self._cut = np.zeros_like(self._context_risk)
+        self.tables = EndTables(self._risk, self._cut)
+        self.refresh()
+
+    def add(self, workload: int, turn: int, context_tokens: float, *, ended: bool, truncated: bool = False) -> None:
+        """Turn ``turn`` (from 0) of a class ended the trajectory, or did not."""
+        at = workload, TURN_GRID.index(turn + 1)
+        self._risk[at] = self._risk[at] * self._keep + 1.0
+        self._finished[at] = self._finished[at] * self._keep + (ended and not truncated)
+        at = workload, CONTEXT_GRID.index(context_tokens)
+        self._context_risk[at] = self._context_risk[at] * self._keep + 1.0
+        self._cut[at] = self._cut[at] * self._keep + (ended and truncated)
+
+    def expect(self, workload: int, risk: Array, finished: Array) -> None:
+        """Before anything is added of a class: take these for turns seen, float64[turn bins] each."""
+        self._risk[workload], self._finished[workload] = risk, finished
+
+    def refresh(self) -> None:
+        """Take in what was added."""
+        pooled = (self._finished.sum() + self._prior) / (self._risk.sum() + 1.0)
+        by_class = (self._finished.sum(axis=1) + pooled * self._strength) / (self._risk.sum(axis=1) + self._strength)
+        by_turn = (self._finished + self._strength * by_class[:, None]) / (self._risk + self._strength)
+        by_context = self._cut / (self._context_risk + 2.0)
+        self.tables = EndTables(by_turn, by_context)
+
+
+class LossTables(NamedTuple):
+    """Chance that a context is lost, float64[2, idle bins] (second prompts, later ones), and the share of it that goes
+    then, float64[2, idle bins], at the centres of the idle bins.
+    """
+
+    chance: Array
+    share: Array
+    centres: Array
+
+
+class LossModel:
+    """Whether a returning prompt finds its context in the cache, by how long that lay idle; and how much is gone if not.
+
+    Two causes look alike: caches drop what was used longest ago, so that the chance rises with the idle time; and some
+    prompts keep only a part of the context before (rewritten or compacted ones), second prompts much more often. Idle
+    times with few observations lean on a line through the others, from ``prior`` at none; a longer wait than any seen
+    counts as the longest seen. (Leaning on shorter waits alone would be a trap: where all wait for minutes and find
+    nothing, a backlog taken for cached would let the waits look short, and so the backlog cached.)
+
+    Args:
+        half_life: observations of an idle time after which one counts half; short, since pressure on the caches moves.
+    """
+
+    _STRENGTH: Final = 3.0
+
+    def __init__(self, prior: float = 0.01, *, half_life: float = 100.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._prior = prior
+        bins = IDLE_GRID.bins
+        self._seen, self._lost, self._gone = np.zeros((2, bins)), np.zeros((2, bins)), np.zeros((2, bins))
+        edges = IDLE_GRID.edges
+        self._centres = (edges[:-1] + edges[1:]) / 2
+        self.tables = LossTables(self._lost, self._gone, self._centres)
+        self.refresh()
+
+    def add(self, idle_s: float, gone: float, *, second: bool, lost: bool) -> None:
+        """A context that lay idle for ``idle_s`` was found, or ``lost``: then the share ``gone`` of it was missing."""
+        at = 0 if second else 1, IDLE_GRID.index(idle_s)
+        for sums, value in ((self._seen, 1.0), (self._lost, float(lost)), (self._gone, gone * lost)):
+            sums[at] = sums[at] * self._keep + value
+
+    def expect_rewritten(self, chance: float, weight: float) -> None:
+        """Before anything is added: second prompts keep only a part of the first with this chance, worth ``weight``."""
+        self._seen[0] += weight / IDLE_GRID.bins
+        self._lost[0] += chance * weight / IDLE_GRID.bins
+        self._gone[0] += 0.8 * chance * weight / IDLE_GRID.bins
+
+    def refresh(self) -> None:
+        """Take in what was added."""
+        chance = np.empty_like(self._seen)
+        bins = np.arange(IDLE_GRID.bins)
+        for row in (1, 0):
+            seen, lost = self._seen[row], self._lost[row]
+            known = np.flatnonzero(seen >= 1.0)
+            if row == 1:
+                line = np.interp(bins, [-1, *known], [self._prior, *(lost[known] / seen[known])])
+            else:
+                # Second prompts are lost like others, and besides rewritten, at any idle time alike.
+                extra = (lost.sum() - (seen * chance[1]).sum()) / (seen.sum() + self._STRENGTH)
+                line = chance[1] + max(extra, 0.0) * (1.0 - chance[1])
+            chance[row] = (lost + self._STRENGTH * line) / (seen + self._STRENGTH)
+        chance[1] = np.maximum.accumulate(chance[1])
+        pooled = (self._gone.sum() + 0.9) / (self._lost.sum() + 1.0)
+        share = (self._gone + self._STRENGTH * pooled) / (self._lost + self._STRENGTH)
+        self.tables = LossTables(chance, np.minimum(share, 1.0), self._centres)
+
+    def by(self, idle_s: Array) -> Array:
+        """Share of a later prompt's context that is missing, on average, after ``idle_s``."""
+        tables = self.tables
+        missing: Array = np.interp(idle_s, tables.centres, tables.chance[1] * tables.share[1])
+        return missing
+
+    def between(self, idle_s: Array, later_s: Array) -> Array:
+        """Share of what is there after ``idle_s`` that has gone by ``later_s``."""
+        now = self.by(idle_s)
+        return np.maximum(self.by(later_s) - now, 0.0) / np.maximum(1.0 - now, 1e-6)

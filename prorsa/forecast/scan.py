@@ -1,0 +1,398 @@
+"""Compiled: one pass over the live trajectories, from where each stands to what is expected of it.
+
+Everything is summed up on the way, so that the rest of a tick does not depend on how many there are.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+TURN_BUCKETS: Final = 5
+"""Classes of turns whose sizes differ: the second, the third and fourth, to the ninth, to the thirtieth, later ones."""
+
+_FREE, _DISPATCHED, _SANDBOX, _READY, _PREFILL, _DECODE, _TOOL, _REWARD = -1, 0, 1, 2, 3, 4, 5, 6
+_HINTED: Final = 7
+_REPORT_S: Final = 2.0
+"""Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
+_CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
+_SIZE_PER_OCTAVE: Final = 4
+_DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
+
+
+class Slots(NamedTuple):
+    """The columns of :class:`~prorsa.forecast.columns.Columns` that are read here."""
+
+    state: NDArray[np.int8]
+    key: Ints
+    workload: Ints
+    action: Ints
+    turn: Ints
+    since_s: Array
+    expected_s: Array
+    prompt_tokens: Array
+    output_tokens: Array
+    output_at_s: Array
+    answered_s: Array
+    flushed: Flags
+    sibling: Flags
+
+
+class Places(NamedTuple):
+    """How far each slot is in its wait of kind ``key`` (-1 for none): ``x`` now, ``x + speed * t`` in ``t`` seconds."""
+
+    key: Ints
+    x: Array
+    speed: Array
+
+
+class Beliefs(NamedTuple):
+    """What the models say, for one tick.
+
+    Attributes:
+        cumulative, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
+        output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
+        appended: float64[actions * TURN_BUCKETS], mean tokens that an action's result appends.
+        ends_by_turn, ends_by_context: see :class:`~prorsa.forecast.habits.EndTables`.
+        loss_chance, loss_share, loss_centres: see :class:`~prorsa.forecast.habits.LossTables`.
+        first_share: float64[2], uncached share of first prompts, without and with a sibling before.
+        output_rate: output tokens a second of one request.
+        pause_s: how long the workers stand still from now on.
+        wait_s: how long a request that arrives now waits for admission.
+        uncached_output: share of an answer that the next prefill computes again.
+        first_tokens: mean first prompt.
+    """
+
+    cumulative: Array
+    slope: Array
+    edges: Array
+    output_key: Ints
+    output_mean: Array
+    appended: Array
+    ends_by_turn: Array
+    ends_by_context: Array
+    loss_chance: Array
+    loss_share: Array
+    loss_centres: Array
+    first_share: Array
+    output_rate: float
+    pause_s: float
+    wait_s: float
+    uncached_output: float
+    first_tokens: float
+
+
+class Expected(NamedTuple):
+    """Sums over the live trajectories, between edges of the time axis; horizons are some of the edges.
+
+    Attributes:
+        tool, box: float64[3, edges], requests that become ready after a tool (a start-up), their uncached tokens and
+            their prompt tokens.
+        going: float64[3, edges], answers that end and after which the trajectory goes on, contexts and outputs then.
+        ending: float64[edges], answers that end their trajectory; ``rewarded`` float64[edges], rewards that end.
+        released: float64[edges], KV tokens of answers that end.
+        counts: float64[horizons, size bins], intensity of uncached parts of known size; ``sure`` float64[horizons],
+            tokens that are as good as certain.
+        found: float64[horizons, actions * TURN_BUCKETS], requests that find their context, by what is appended.
+        admissible, admissible2: float64[horizons, size bins], sums of chances (and of their squares) of requests, by
+            prompt + answer; ``squares`` float64[horizons], sums of squared chances times tokens.
+        coming: float64[actions * TURN_BUCKETS], trajectories that will go on after an answer, by action before and turn.
+        answering: float64[actions], trajectories whose next answer is still to begin, by the action before it.
+        contexts: float64[size bins], trajectories past their first turn, by prompt.
+        finish_variance: float64[horizons], variance of the KV that answers release.
+        totals: float64[5]: live, decoding, KV tokens of what decodes, contexts past the first turn, their number.
+    """
+
+    tool: Array
+    box: Array
+    going: Array
+    ending: Array
+    rewarded: Array
+    released: Array
+    counts: Array
+    sure: Array
+    found: Array
+    admissible: Array
+    admissible2: Array
+    squares: Array
+    coming: Array
+    answering: Array
+    contexts: Array
+    finish_variance: Array
+    totals: Array
+
+
+def nothing_expected(edges: int, horizons: int, sizes: int, actions: int) -> Expected:
+    """All sums at 0."""
+    zeros = np.zeros
+    return Expected(
+        tool=zeros((3, edges)),
+        box=zeros((3, edges)),
+        going=zeros((3, edges)),
+        ending=zeros(edges),
+        rewarded=zeros(edges),
+        released=zeros(edges),
+        counts=zeros((horizons, sizes)),
+        sure=zeros(horizons),
+        found=zeros((horizons, actions * TURN_BUCKETS)),
+        admissible=zeros((horizons, sizes)),
+        admissible2=zeros((horizons, sizes)),
+        squares=zeros(horizons),
+        coming=zeros(actions * TURN_BUCKETS),
+        answering=zeros(actions),
+        contexts=zeros(sizes),
+        finish_variance=zeros(horizons),
+        totals=zeros(5),
+    )
+
+
+@compiled
+def _log_bin(value: float, low: float, per_octave: int, bins: int) -> int:
+    if value <= low:
+        return 0
+    return min(int(np.log2(value / low) * per_octave) + 1, bins - 1)
+
+
+@compiled
+def _turn_bucket(turn: int) -> int:
+    if turn <= 1:
+        return 0
+    if turn <= 3:
+        return 1
+    if turn <= 8:
+        return 2
+    return 3 if turn <= 29 else 4
+
+
+@compiled
+def turn_bucket(turn: int) -> int:
+    """The class of a turn (from 0)."""
+    return _turn_bucket(turn)
+
+
+@compiled
+def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places, ongoing: Array) -> None:
+    """Where each trajectory is in its wait at ``t_s``; counts them by key and bin in ``ongoing``."""
+    bins = ongoing.shape[1]
+    for i in range(len(s.state)):
+        at.key[i] = -1
+        state = s.state[i]
+        if state == _FREE or state == _READY or state == _PREFILL:
+            continue
+        if state == _DECODE:
+            since_s = t_s - s.output_at_s[i]
+            at.key[i], at.speed[i] = output_key[s.action[i]], output_rate
+            at.x[i] = s.output_tokens[i]
+            if since_s > 0.0:
+                at.x[i] += output_rate * min(since_s, _REPORT_S)
+        else:
+            elapsed_s = t_s - s.since_s[i]
+            elapsed_s = elapsed_s if elapsed_s > 0.0 else 0.0
+            hinted = s.expected_s[i] > 0.0
+            at.key[i] = _HINTED if hinted else s.key[i]
+            at.speed[i] = 1.0 / s.expected_s[i] if hinted else 1.0
+            at.x[i] = elapsed_s * at.speed[i]
+        ongoing[at.key[i], _log_bin(at.x[i], _DURATION_LOW, _DURATION_PER_OCTAVE, bins)] += 1.0
+
+
+@compiled
+def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges_s: Array, out: Array) -> None:
+    """Probability that a wait at ``x`` has ended by each edge; it stands still for ``still_s`` first."""
+    bins = m.cumulative.shape[1]
+    index = _log_bin(x, _DURATION_LOW, _DURATION_PER_OCTAVE, bins)
+    now = m.cumulative[key, index] + m.slope[key, index] * (x - m.edges[index])
+    for e in range(len(edges_s)):
+        later = x + speed * max(edges_s[e] - still_s, 0.0)
+        while index < bins - 1 and later > m.edges[index + 1]:
+            index += 1
+        out[e] = 1.0 - np.exp(now - m.cumulative[key, index] - m.slope[key, index] * (later - m.edges[index]))
+
+
+@compiled
+def _end_chance(m: Beliefs, workload: int, turn: int, context: float) -> float:
+    by_turn = m.ends_by_turn[workload, _log_bin(turn + 1.0, 1.0, _TURN_PER_OCTAVE, m.ends_by_turn.shape[1])]
+    bins = m.ends_by_context.shape[1]
+    by_context = m.ends_by_context[workload, _log_bin(context, _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, bins)]
+    return 1.0 - (1.0 - by_turn) * (1.0 - by_context)
+
+
+@compiled
+def end_chances(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> Array:
+    """Chance that the turns that given slots are at, and have not answered yet, are their last: float64[n]."""
+    out = np.empty(len(slots))
+    for n in range(len(slots)):
+        i = slots[n]
+        context = s.prompt_tokens[i] + m.output_mean[s.action[i]]
+        out[n] = _end_chance(m, s.workload[i], s.turn[i], context)
+    return out
+
+
+@compiled
+def _loss(m: Beliefs, second: int, idle_s: float) -> tuple[float, float]:
+    """Chance that a context is lost after ``idle_s``, and the share that goes, between the centres of the bins."""
+    c = m.loss_centres
+    if idle_s <= c[0]:
+        return m.loss_chance[second, 0], m.loss_share[second, 0]
+    last = len(c) - 1
+    if idle_s >= c[last]:
+        return m.loss_chance[second, last], m.loss_share[second, last]
+    at = 0
+    while c[at + 1] < idle_s:
+        at += 1
+    f = (idle_s - c[at]) / (c[at + 1] - c[at])
+    chance = (1.0 - f) * m.loss_chance[second, at] + f * m.loss_chance[second, at + 1]
+    return chance, (1.0 - f) * m.loss_share[second, at] + f * m.loss_share[second, at + 1]
+
+
+@compiled
+def _size_bin(tokens: float, sizes: int) -> int:
+    return _log_bin(tokens, 1.0, _SIZE_PER_OCTAVE, sizes)
+
+
+@compiled
+def _add_known(out: Expected, h: int, chance: float, tokens: float) -> None:
+    """A part of known size that comes with some chance: a yes-or-no varies less than a Poisson number does."""
+    if tokens >= 1.0:
+        out.counts[h, _size_bin(tokens, out.counts.shape[1])] += chance * (1.0 - chance)
+        out.sure[h] += chance * chance * tokens
+
+
+@compiled
+def _add_admissible(out: Expected, h: int, index: int, chance: float, tokens: float) -> None:
+    out.admissible[h, index] += chance
+    out.admissible2[h, index] += chance * chance
+    out.squares[h] += chance * chance * tokens
+
+
+@compiled
+def _start_up(s: Slots, i: int, m: Beliefs, reached: Array, horizons: NDArray[np.intp], out: Expected) -> None:
+    """A trajectory that has not had a request yet: its prompt is known, or taken as the mean."""
+    prompt = s.prompt_tokens[i]
+    if not prompt > 0.0:
+        prompt = m.first_tokens
+    new = prompt * m.first_share[1 if s.sibling[i] else 0]
+    size = prompt + m.output_mean[s.action[i]]
+    index = _size_bin(size, out.admissible.shape[1])
+    before = 0.0
+    for e in range(len(reached)):
+        step = reached[e] - before
+        before = reached[e]
+        out.box[0, e] += step
+        out.box[1, e] += step * new
+        out.box[2, e] += step * prompt
+    for h in range(len(horizons)):
+        chance = reached[horizons[h]]
+        _add_known(out, h, chance, new)
+        _add_admissible(out, h, index, chance, size)
+    out.answering[s.action[i]] += 1.0
+
+
+@compiled
+def _tool(
+    s: Slots, i: int, t_s: float, m: Beliefs, reached: Array, edges_s: Array, horizons: NDArray[np.intp], out: Expected
+) -> None:
+    """A trajectory in a tool: what the tool brings is new; of the context before it, what was lost is computed again."""
+    action, turn = s.action[i], s.turn[i] + 1
+    cell = action * TURN_BUCKETS + _turn_bucket(turn)
+    appended, answer = m.appended[cell], s.output_tokens[i]
+    context = s.prompt_tokens[i] + answer
+    known = m.uncached_output * answer
+    again = context + appended
+    size = again + m.output_mean[action]
+    index = _size_bin(size, out.admissible.shape[1])
+    idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
+    e, before = 0, 0.0
+    for h in range(len(horizons)):
+        ahead_s = edges_s[horizons[h]]
+        lost, share = _loss(m, 0 if turn == 1 else 1, idle_s + 0.5 * ahead_s + m.wait_s)
+        if s.flushed[i]:
+            lost, share = 1.0, 1.0
+        lost_tokens = share * s.prompt_tokens[i] + answer + appended
+        new = (1.0 - lost) * (known + appended) + lost * lost_tokens
+        while e <= horizons[h]:
+            step = reached[e] - before
+            before = reached[e]
+            out.tool[0, e] += step
+            out.tool[1, e] += step * new
+            out.tool[2, e] += step * again
+            e += 1
+        chance = reached[horizons[h]]
+        _add_known(out, h, chance * (1.0 - lost), known)
+        _add_known(out, h, chance * lost, lost_tokens)
+        out.found[h, cell] += chance * (1.0 - lost)
+        _add_admissible(out, h, index, chance, size)
+    out.answering[action] += 1.0
+
+
+@compiled
+def _decode(
+    s: Slots,
+    i: int,
+    x: float,
+    m: Beliefs,
+    reached: Array,
+    edges_s: Array,
+    horizons: NDArray[np.intp],
+    out: Expected,
+) -> None:
+    """A trajectory whose answer is under way: it ends, and the trajectory ends with it or goes on."""
+    prompt = s.prompt_tokens[i]
+    likely = x + m.output_mean[s.action[i]]
+    end = _end_chance(m, s.workload[i], s.turn[i], prompt + likely)
+    before = 0.0
+    for e in range(len(reached)):
+        step = reached[e] - before
+        before = reached[e]
+        answer = x + m.output_rate * max(edges_s[e] - m.pause_s, 0.0)
+        # Within a step of the axis an answer is as long as in the middle of it, about.
+        answer = 0.5 * (answer + (x if e == 0 else x + m.output_rate * max(edges_s[e - 1] - m.pause_s, 0.0)))
+        out.going[0, e] += step * (1.0 - end)
+        out.going[1, e] += step * (1.0 - end) * (prompt + answer)
+        out.going[2, e] += step * (1.0 - end) * answer
+        out.ending[e] += step * end
+        out.released[e] += step * (prompt + answer)
+    for h in range(len(horizons)):
+        done = reached[horizons[h]]
+        out.finish_variance[h] += done * (1.0 - done) * (prompt + x) ** 2
+    out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0 - end
+    out.totals[1] += 1.0
+    out.totals[2] += prompt + x
+
+
+@compiled
+def scan(
+    s: Slots, at: Places, t_s: float, m: Beliefs, edges_s: Array, horizons: NDArray[np.intp], out: Expected
+) -> None:
+    """Sum up what is expected of every live trajectory; ``horizons`` are indices of edges, ascending."""
+    reached = np.empty(len(edges_s))
+    for i in range(len(s.state)):
+        state = s.state[i]
+        if state == _FREE:
+            continue
+        out.totals[0] += 1.0
+        if s.turn[i] >= 0:
+            out.contexts[_size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
+            out.totals[3] += s.prompt_tokens[i]
+            out.totals[4] += 1.0
+        if state == _READY or state == _PREFILL:
+            out.answering[s.action[i]] += 1.0
+            out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0
+            continue
+        still_s = m.pause_s if state == _DECODE else 0.0
+        _reached(m, at.key[i], at.x[i], at.speed[i], still_s, edges_s, reached)
+        if state == _DECODE:
+            _decode(s, i, at.x[i], m, reached, edges_s, horizons, out)
+        elif state == _REWARD:
+            out.rewarded[0] += reached[0]
+            for e in range(1, len(reached)):
+                out.rewarded[e] += reached[e] - reached[e - 1]
+        elif s.turn[i] < 0:
+            _start_up(s, i, m, reached, horizons, out)
+        else:
+            _tool(s, i, t_s, m, reached, edges_s, horizons, out)

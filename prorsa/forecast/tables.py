@@ -1,0 +1,97 @@
+"""Compiled: from forgetting histograms to the tables that a tick looks up."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@compiled
+def hazard_tables(
+    ended: Array,
+    scale: Array,
+    ongoing: Array,
+    kind: Ints,
+    prior_hazard: Array,
+    strength: Array,
+    shrinkage: float,
+    widths: Array,
+) -> tuple[Array, Array, Array]:
+    """Cumulative hazard at the lower edge of each bin, its slope in the bin, and the mean wait, by key.
+
+    Args:
+        ended: float64[keys, bins], ended waits; a key's row counts ``scale`` of itself.
+        ongoing: float64[keys, bins], waits under way, where they are now.
+        kind: int32[keys], the kind of each key; keys below the number of kinds are those kinds themselves.
+        prior_hazard: float64[kinds, bins]; ``strength`` float64[kinds], how many waits the prior is worth.
+        shrinkage: how many waits its kind is worth to a key.
+        widths: float64[bins].
+    """
+    keys, bins = ended.shape
+    kinds = len(strength)
+    reached = np.empty((keys, bins))
+    pooled_ended, pooled_reached = np.zeros((kinds, bins)), np.zeros((kinds, bins))
+    for k in range(keys):
+        after = 0.0
+        for b in range(bins - 1, -1, -1):
+            # Waits under way count half in their own bin, as actuaries do.
+            reached[k, b] = after + ended[k, b] * scale[k] + 0.5 * ongoing[k, b]
+            after += ended[k, b] * scale[k] + ongoing[k, b]
+            pooled_ended[kind[k], b] += ended[k, b] * scale[k]
+            pooled_reached[kind[k], b] += reached[k, b]
+    cumulative, slope, mean = np.empty((keys, bins)), np.empty((keys, bins)), np.zeros(keys)
+    for k in range(keys):
+        g = kind[k]
+        weight = 0.0 if k < kinds else shrinkage
+        so_far = 0.0
+        for b in range(bins):
+            pooled = (pooled_ended[g, b] + strength[g] * prior_hazard[g, b]) / (pooled_reached[g, b] + strength[g])
+            hazard = pooled
+            if weight > 0.0:
+                hazard = (ended[k, b] * scale[k] + weight * pooled) / (reached[k, b] + weight)
+            step = -np.log1p(-min(hazard, 1.0 - 1e-9))
+            cumulative[k, b], slope[k, b] = so_far, step / widths[b]
+            if b < bins - 1:
+                mean[k] += 0.5 * (np.exp(-so_far) + np.exp(-so_far - step)) * widths[b]
+            so_far += step
+    return cumulative, slope, mean
+
+
+@compiled
+def size_tables(
+    counts: Array, sums: Array, scale: Array, per_group: int, shrinkage: float, prior_index: int, centres: Array
+) -> tuple[Array, Array, Array]:
+    """Shares of size bins by key, mean size by key, and mean size within each bin.
+
+    Each run of ``per_group`` keys is a group: a key is shrunk towards its group, and that towards all.
+    """
+    keys, bins = counts.shape
+    groups = (keys + per_group - 1) // per_group
+    pooled, pooled_sums, grouped = np.zeros(bins), np.zeros(bins), np.zeros((groups, bins))
+    for k in range(keys):
+        for b in range(bins):
+            count = counts[k, b] * scale[k]
+            pooled[b] += count
+            pooled_sums[b] += sums[k, b] * scale[k]
+            grouped[k // per_group, b] += count
+    sizes = np.empty(bins)
+    for b in range(bins):
+        sizes[b] = pooled_sums[b] / pooled[b] if pooled[b] > 0.0 else centres[b]
+    pooled[prior_index] += 1.0
+    pooled /= pooled.sum()
+    for g in range(groups):
+        grouped[g] += shrinkage * pooled
+        grouped[g] /= grouped[g].sum()
+    shares, means = np.empty((keys, bins)), np.zeros(keys)
+    for k in range(keys):
+        total = shrinkage
+        for b in range(bins):
+            shares[k, b] = counts[k, b] * scale[k] + shrinkage * grouped[k // per_group, b]
+            total += counts[k, b] * scale[k]
+        for b in range(bins):
+            shares[k, b] /= total
+            means[k] += shares[k, b] * sizes[b]
+    return shares, means, sizes
