@@ -149,7 +149,7 @@ def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
         s.sampler[0, k + j] += dispatched * c.start[j]
         s.sampler[1, k + j] += dispatched * c.start[j] * c.first_new
         s.sampler[2, k + j] += dispatched * c.start[j] * c.first_prompt
-    return left - dispatched
+    return float(left - dispatched)
 
 
 @compiled

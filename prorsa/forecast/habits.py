@@ -122,7 +122,7 @@ class LossTables(NamedTuple):
 
 
 class LossModel:
-    """Whether a returning prompt finds its context in the cache, by how long that lay idle; and how much is gone if not.
+    """Whether a returning prompt finds its context in the cache, by how long that lay idle; and what is gone if not.
 
     Two causes look alike: caches drop what was used longest ago, so that the chance rises with the idle time; and some
     prompts keep only a part of the context before (rewritten or compacted ones), second prompts much more often. Idle

@@ -79,7 +79,8 @@ class _Weights:
     def scale(self, keys: int) -> Array:
         """float64[keys]: times ``raw``, observations of which the newest counts 1."""
         self.reserve(keys)
-        return self._growth / self._weight[:keys]
+        scale: Array = self._growth / self._weight[:keys]
+        return scale
 
     def reserve(self, keys: int) -> None:
         """Make room for so many keys."""

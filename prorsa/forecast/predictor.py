@@ -148,10 +148,11 @@ class Predictor:
         prefill = PrefillDemand(steps, learner, outlook)
         admission = AdmissionDemand(steps, learner, outlook, prefill)
         spread = compound_quantiles(np.concatenate([prefill.counts, admission.counts]), SIZES, QUANTILES)
+        kv_need = admission.kv_need()
         sums: tuple[tuple[ForecastTarget, Array, Sums, Sums], ...] = (
             ("prefill", np.full(len(steps.at), backlog), *prefill.quantiles(spread[: len(steps.at)], backlog)),
             ("decode_admission", admission.queue, *admission.quantiles(spread[len(steps.at) :])),
-            ("kv_need", np.zeros(len(steps.at)), *[admission.kv_need()] * 2),
+            ("kv_need", np.zeros(len(steps.at)), kv_need, kv_need),
         )
         out: list[ForecastRow] = []
         made: dict[tuple[str, float], Made] = {}

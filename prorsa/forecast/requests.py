@@ -54,14 +54,14 @@ class Request:
     prompt_tokens: int
     previous_prompt_tokens: int | None
     index_tokens: int | None
-    workload: int
-    action: int
-    previous_action: int | None
-    previous_output_tokens: int | None
-    sibling: bool
     answered_s: float | None
     flushed: bool
     ready_s: float
+    workload: int = 0
+    action: int = 0
+    previous_action: int | None = None
+    previous_output_tokens: int | None = None
+    sibling: bool = False
     attempt: int = 0
     admitted_s: float | None = None
     kv_tokens: int = 0

@@ -102,7 +102,7 @@ class Expected(NamedTuple):
         found: float64[horizons, actions * TURN_BUCKETS], requests that find their context, by what is appended.
         admissible, admissible2: float64[horizons, size bins], sums of chances (and of their squares) of requests, by
             prompt + answer; ``squares`` float64[horizons], sums of squared chances times tokens.
-        coming: float64[actions * TURN_BUCKETS], trajectories that will go on after an answer, by action before and turn.
+        coming: float64[actions * TURN_BUCKETS], that will go on after an answer, by action before it and turn.
         answering: float64[actions], trajectories whose next answer is still to begin, by the action before it.
         contexts: float64[size bins], trajectories past their first turn, by prompt.
         finish_variance: float64[horizons], variance of the KV that answers release.
@@ -183,7 +183,7 @@ def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places
     for i in range(len(s.state)):
         at.key[i] = -1
         state = s.state[i]
-        if state == _FREE or state == _READY or state == _PREFILL:
+        if state in (_FREE, _READY, _PREFILL):
             continue
         if state == _DECODE:
             since_s = t_s - s.output_at_s[i]
@@ -193,7 +193,7 @@ def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places
                 at.x[i] += output_rate * min(since_s, _REPORT_S)
         else:
             elapsed_s = t_s - s.since_s[i]
-            elapsed_s = elapsed_s if elapsed_s > 0.0 else 0.0
+            elapsed_s = max(0.0, elapsed_s)
             hinted = s.expected_s[i] > 0.0
             at.key[i] = _HINTED if hinted else s.key[i]
             at.speed[i] = 1.0 / s.expected_s[i] if hinted else 1.0
@@ -219,7 +219,7 @@ def _end_chance(m: Beliefs, workload: int, turn: int, context: float) -> float:
     by_turn = m.ends_by_turn[workload, _log_bin(turn + 1.0, 1.0, _TURN_PER_OCTAVE, m.ends_by_turn.shape[1])]
     bins = m.ends_by_context.shape[1]
     by_context = m.ends_by_context[workload, _log_bin(context, _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, bins)]
-    return 1.0 - (1.0 - by_turn) * (1.0 - by_context)
+    return float(1.0 - (1.0 - by_turn) * (1.0 - by_context))
 
 
 @compiled
@@ -297,7 +297,7 @@ def _start_up(s: Slots, i: int, m: Beliefs, reached: Array, horizons: NDArray[np
 def _tool(
     s: Slots, i: int, t_s: float, m: Beliefs, reached: Array, edges_s: Array, horizons: NDArray[np.intp], out: Expected
 ) -> None:
-    """A trajectory in a tool: what the tool brings is new; of the context before it, what was lost is computed again."""
+    """A trajectory in a tool: what the tool brings is new; of the context before it, what was lost is new again."""
     action, turn = s.action[i], s.turn[i] + 1
     cell = action * TURN_BUCKETS + _turn_bucket(turn)
     appended, answer = m.appended[cell], s.output_tokens[i]
@@ -380,7 +380,7 @@ def scan(
             out.contexts[_size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
             out.totals[3] += s.prompt_tokens[i]
             out.totals[4] += 1.0
-        if state == _READY or state == _PREFILL:
+        if state in (_READY, _PREFILL):
             out.answering[s.action[i]] += 1.0
             out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0
             continue

@@ -167,9 +167,7 @@ class Lookout:
         decoding = float(expected.totals[1])
         streams = self._streams(expected, queue, ends, pause_s, burst, cycle)
         flow(cycle, self._pool(queue, pause_s, decoding, resident, t_s), streams)
-        return Outlook(
-            expected, streams, cycle, appended, lost, burst, burst_by, queue, pause_s, decoding, resident
-        )
+        return Outlook(expected, streams, cycle, appended, lost, burst, burst_by, queue, pause_s, decoding, resident)
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
@@ -259,9 +257,7 @@ class Lookout:
 
     # --- what moves -------------------------------------------------------------------------------------------------
 
-    def _streams(
-        self, e: Expected, queue: Queue, ends: Array, pause_s: float, burst: Array, cycle: Cycle
-    ) -> Streams:
+    def _streams(self, e: Expected, queue: Queue, ends: Array, pause_s: float, burst: Array, cycle: Cycle) -> Streams:
         steps, k = self._steps, self._steps.bins
         latency_s = self._learner.prefill_latency_s.value
         between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])

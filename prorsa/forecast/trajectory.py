@@ -189,10 +189,10 @@ class TrajectoryTable:
             self._roster.wait(slot, Wait.RETURN, t_s)
 
     def _start_key(self, slot: int) -> int:
-        return self._keys.start_key[self.columns.workload[slot]]
+        return self._keys.start_key[int(self.columns.workload[slot])]
 
     def _reward_key(self, slot: int) -> int:
-        return self._keys.reward_key[self.columns.workload[slot]]
+        return self._keys.reward_key[int(self.columns.workload[slot])]
 
     def _slot_in(self, trajectory_id: str | None, t_s: float, *states: State) -> int | None:
         """The slot of a trajectory if it is in one of ``states``, else the event is late."""

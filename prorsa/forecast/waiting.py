@@ -101,9 +101,7 @@ class Queue:
         return np.minimum(due_s, bins).astype(np.intp)
 
 
-def make_queue(
-    columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, losses: LossModel
-) -> Queue:
+def make_queue(columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, losses: LossModel) -> Queue:
     """The queue as it stands.
 
     The router's index tells what was cached when a request became ready; what waits long may find less. A request

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, LossModel, Transitions
 from prorsa.forecast.models import (
     DURATION_GRID,
     SIZE_GRID,
-    EndModel,
-    EvictionModel,
-    Frequencies,
     HazardModel,
     Prior,
     Ratio,
@@ -21,7 +19,10 @@ from prorsa.forecast.models import (
 )
 
 PRIORS = (Prior(median=5.0), Prior(median=5.0))
-NOTHING = (np.zeros(0, np.int32), np.zeros(0))
+
+
+def nothing(keys):
+    return np.zeros((keys, DURATION_GRID.bins))
 
 
 def remaining(model, key, x, ahead):
@@ -33,7 +34,7 @@ def fitted(samples, key=0, **options):
     model = HazardModel(PRIORS, half_life=1e9, **options)
     for sample in samples:
         model.add(key, float(sample))
-    model.refresh(2, *NOTHING)
+    model.refresh(2, nothing(2))
     return model
 
 
@@ -58,7 +59,7 @@ def test_a_pareto_lasts_the_longer_the_longer_it_has_lasted(elapsed, ahead):
     alpha = 1.3
     model = fitted(1.0 + np.random.default_rng(2).pareto(alpha, 40_000))
     expected = 1 - (elapsed / (elapsed + ahead)) ** alpha
-    assert remaining(model, 0, elapsed, ahead) == pytest.approx(expected, abs=0.03)
+    assert remaining(model, 0, elapsed, ahead) == pytest.approx(expected, abs=0.05)
 
 
 def test_waits_under_way_correct_the_bias_of_what_has_ended():
@@ -68,16 +69,18 @@ def test_waits_under_way_correct_the_bias_of_what_has_ended():
     for draw in draws[draws < 10.0]:
         model.add(0, float(draw))
     going = int((draws >= 10.0).sum())
-    model.refresh(2, np.zeros(going, np.int32), np.full(going, 10.0))
+    ongoing = nothing(2)
+    ongoing[0, DURATION_GRID.index(10.0)] = going
+    model.refresh(2, ongoing)
     truth = 1 - math.exp(-5.0 / 30.0)
     assert remaining(model, 0, 3.0, 5.0) == pytest.approx(truth, abs=0.02)
-    model.refresh(2, *NOTHING)
+    model.refresh(2, nothing(2))
     assert remaining(model, 0, 3.0, 5.0) > 2 * truth
 
 
 def test_without_data_the_prior_speaks_and_its_tail_is_a_power_law():
     model = HazardModel((Prior(median=20.0, shape=4.0), Prior(median=5.0)))
-    model.refresh(2, *NOTHING)
+    model.refresh(2, nothing(2))
     assert model.quantile(0, 0.0, 0.5) == pytest.approx(20.0, rel=0.1)
     assert remaining(model, 1, 5_000.0, 5_000.0) == pytest.approx(1 - 0.5**1.5, abs=0.02)
 
@@ -88,7 +91,7 @@ def test_a_rare_tool_borrows_from_the_others():
     for draw in rng.exponential(100.0, 2000):
         model.add(1, float(draw))
     model.add(2, 90.0)
-    model.refresh(4, *NOTHING)
+    model.refresh(4, nothing(4))
     common, rare, unseen = (remaining(model, key, 0.0, 20.0) for key in (1, 2, 3))
     assert rare == pytest.approx(common, abs=0.05)
     assert unseen == pytest.approx(common, abs=0.02)
@@ -100,7 +103,7 @@ def test_durations_that_change_are_followed():
         model.add(0, 50.0)
     for _ in range(1000):
         model.add(0, 2.0)
-    model.refresh(2, *NOTHING)
+    model.refresh(2, nothing(2))
     assert remaining(model, 0, 0.0, 3.0) > 0.95
 
 
@@ -108,7 +111,7 @@ def test_renormalising_weights_loses_nothing():
     model = HazardModel(PRIORS, half_life=1.0)
     for _ in range(5000):
         model.add(0, 4.0)
-    model.refresh(2, *NOTHING)
+    model.refresh(2, nothing(2))
     assert np.isfinite(model.cumulative(np.array(0), np.array([1.0, 10.0, 1e6]))).all()
 
 
@@ -141,50 +144,85 @@ def test_a_size_key_without_data_is_that_of_all():
     assert model.means[1] == pytest.approx(4000.0, rel=0.05)
 
 
-def test_eviction_rises_with_idle_time_and_is_conditional():
+def lost(model, idle_s, *, second=False):
+    tables = model.tables
+    return np.interp(idle_s, tables.centres, tables.chance[0 if second else 1])
+
+
+def test_losses_rise_with_idle_time_and_are_conditional():
     rng = np.random.default_rng(6)
-    model = EvictionModel()
+    model = LossModel()
     for _ in range(4000):
         idle_s = float(rng.uniform(0.0, 200.0))
-        model.add(idle_s, float(idle_s > 70.0))
+        model.add(idle_s, 1.0, second=False, lost=idle_s > 70.0)
     model.refresh()
-    shares = model.by(np.array([5.0, 20.0, 100.0, 150.0]))
-    assert shares[0] < 0.1
-    assert shares[-1] > 0.9
-    assert (np.diff(shares) >= 0).all()
-    still = model.between(np.array([5.0]), np.array([150.0]))[0]
-    assert still > 0.9
+    chances = lost(model, np.array([5.0, 20.0, 100.0, 150.0]))
+    assert chances[0] < 0.1
+    assert chances[-1] > 0.9
+    assert (np.diff(chances) >= 0).all()
+    assert model.between(np.array([5.0]), np.array([150.0]))[0] > 0.9
     assert model.between(np.array([20.0]), np.array([20.0]))[0] == 0.0
 
 
 def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_safe():
-    model = EvictionModel()
+    model = LossModel()
     for _ in range(50):
-        model.add(160.0, 1.0)
+        model.add(160.0, 1.0, second=False, lost=True)
     model.refresh()
-    assert model.by(np.array([90.0]))[0] > 0.7
-    assert model.by(np.array([1e4]))[0] > 0.9
-    assert model.by(np.array([1.0]))[0] < 0.2
+    assert lost(model, 90.0) > 0.7
+    assert lost(model, 1e4) > 0.9
+    assert lost(model, 1.0) < 0.2
+
+
+def test_second_prompts_that_are_rewritten_say_nothing_of_later_ones():
+    model = LossModel()
+    for k in range(300):
+        model.add(4.0, 0.8, second=True, lost=k % 4 == 0)
+        model.add(4.0, 0.0, second=False, lost=False)
+    model.refresh()
+    assert lost(model, 4.0, second=True) == pytest.approx(0.25, abs=0.05)
+    assert lost(model, 60.0, second=True) > 0.15
+    assert lost(model, 60.0) < 0.02
 
 
 def test_ends_are_judged_by_turn_and_by_turns_that_did_not_end():
     model = EndModel()
     for turn in range(12):
         for _ in range(300):
-            model.add(turn, ended=turn == 11)
+            model.add(0, turn, 10_000.0, ended=turn == 11)
     model.refresh()
-    early, late = model.chance[model.bins(np.array([2, 11]))]
+    early, late = (model.tables.by_turn[0, TURN_GRID.index(turn + 1)] for turn in (2, 11))
     assert early < 0.02
     assert late > 0.3
 
 
-def test_frequencies_share_and_ratio():
-    often = Frequencies(half_life=1e9)
-    assert often.frequencies()[0] == []
-    for key in (3, 3, 3, 7):
-        often.add(key)
-    keys, shares = often.frequencies()
-    assert dict(zip(keys, shares, strict=True)) == {3: pytest.approx(0.75), 7: pytest.approx(0.25)}
+def test_a_limit_of_context_is_no_habit_of_a_turn():
+    """Half of the trajectories are cut off near 100k tokens, at any turn; none ends of its own."""
+    model = EndModel()
+    for turn in range(40):
+        for _ in range(50):
+            model.add(0, turn, 40_000.0, ended=False)
+            model.add(0, turn, 100_000.0, ended=True, truncated=True)
+    model.refresh()
+    assert (model.tables.by_turn[0, : TURN_GRID.index(40)] < 0.01).all()
+    assert model.tables.by_context[0, CONTEXT_GRID.index(40_000.0)] < 0.01
+    assert model.tables.by_context[0, CONTEXT_GRID.index(100_000.0)] > 0.9
+
+
+def test_what_follows_depends_on_what_was_before():
+    model = Transitions()
+    for _ in range(50):
+        model.add(1, 2)
+        model.add(2, 3)
+    model.add(3, 2)
+    model.refresh(5, np.array([0, 1, 1, 1, 1], np.int32))
+    assert model.chance.sum(axis=1) == pytest.approx(np.ones(5))
+    assert model.chance[1, 2] > 0.9
+    assert model.chance[2, 3] > 0.9
+    assert model.chance[4, 2] == pytest.approx(0.5, abs=0.1)
+
+
+def test_share_and_ratio():
     share = Share(prior=1.0, keys=2, half_life=1e9)
     assert share.means() == pytest.approx([1.0, 1.0])
     for _ in range(100):

@@ -19,7 +19,6 @@ def request(ready_s, prompt=1000):
         prompt_tokens=prompt,
         previous_prompt_tokens=None,
         index_tokens=None,
-        tool_key=-1,
         answered_s=None,
         flushed=False,
         ready_s=ready_s,

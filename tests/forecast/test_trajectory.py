@@ -23,13 +23,13 @@ class Facts:
         self.answers = {}
         self.lost_ids = []
 
-    def dispatched(self):
+    def dispatched(self, workload):
         self.count["dispatched"] += 1
 
     def waited(self, key, duration_s, expected_s):
         self.waits.append((key, duration_s, expected_s))
 
-    def turn_over(self, turn, *, ended):
+    def turn_over(self, workload, turn, context_tokens, *, ended, truncated=False):
         self.count["ended" if ended else "went_on"] += 1
 
     def ready(self, t_s, request):
