@@ -12,7 +12,7 @@ from prorsa.cluster.router.config import RouterConfig
 from prorsa.cluster.scenario import Scenario
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
-from prorsa.control.policies import make_policy, make_simulated
+from prorsa.control.policies import colocated_settings, make_policy, make_simulated
 from prorsa.errors import ConfigError
 from prorsa.events import Mode, Role, Stamped
 
@@ -171,6 +171,14 @@ def _refuse_what_is_not_simulated(scenario: Scenario) -> None:
             raise ConfigError(f"{scenario.name}: {name}: the simulator does not have this; leave it out")
 
 
+def with_policy(plan: RunPlan, policy: str) -> RunPlan:
+    """The plan under another policy that needs no forecast; it makes one only to be scored."""
+    chosen = make_policy(policy, plan.scenario.workers)
+    assert not chosen.needs_forecast, policy
+    made = plan.control.forecast if plan.scored else None
+    return msgspec.structs.replace(plan, control=msgspec.structs.replace(plan.control, policy=policy, forecast=made))
+
+
 def make_workload(plan: RunPlan) -> Workload:
     """The workload of a plan: the same for every policy."""
     sessions = Path(plan.sessions) if plan.sessions else None
@@ -190,9 +198,16 @@ def initial_roles(plan: RunPlan) -> list[Role]:
 
 
 def profile_of(plan: RunPlan) -> Profile:
-    """The performance profile of the plan's cluster; :func:`make_plan` always gives one."""
-    assert plan.control.profile is not None
-    return plan.control.profile
+    """The performance profile of the plan's cluster; :func:`make_plan` always gives one.
+
+    A colocated policy may set the workers' prefill chunk.
+    """
+    profile = plan.control.profile
+    assert profile is not None
+    chosen = colocated_settings(plan.control.policy)
+    if chosen is None or chosen.chunk_tokens is None:
+        return profile
+    return msgspec.structs.replace(profile, chunk_tokens=chosen.chunk_tokens)
 
 
 def run_row(

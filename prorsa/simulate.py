@@ -1,29 +1,34 @@
 """Batch simulations: the controller's own code over the simulated cluster, as fast as it goes."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
+from prorsa.clairvoyant import Clairvoyant, best_start
 from prorsa.clock import nanoseconds
-from prorsa.cluster.effects import Effect
 from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
-from prorsa.control.controller import Controller, Step
-from prorsa.control.policies import Policy, make_policy
+from prorsa.control.controller import Controller
+from prorsa.control.policies import CLAIRVOYANT, Planned, Policy, make_policy
 from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
-from prorsa.events import AnyEvent, ForecastRow, Stamped
+from prorsa.driving import Driver
+from prorsa.events import ForecastRow, Role, Stamped
 from prorsa.forecast.predictor import ForecastConfig, Predictor
 from prorsa.run import Recorder, RunPlan, initial_roles, make_workload, profile_of, run_row
 
+Progress = Callable[[Simulation], None]
 
-def make_simulation(plan: RunPlan, workload: Workload | None = None, *, emit: bool = True) -> Simulation:
-    """The simulated cluster of a plan, with the roles that its policy starts from."""
+
+def make_simulation(
+    plan: RunPlan, workload: Workload | None = None, *, emit: bool = True, roles: list[Role] | None = None
+) -> Simulation:
+    """The simulated cluster of a plan, with the roles that its policy starts from, or with other ``roles``."""
     return Simulation(
         _sim_config(plan),
         profile_of(plan),
         workload or make_workload(plan),
-        initial_roles(plan),
+        roles or initial_roles(plan),
         emit=emit,
     )
 
@@ -33,15 +38,21 @@ def simulate(
     *,
     workload: Workload | None = None,
     recorder: Recorder | None = None,
-    progress: Callable[[Simulation], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> dict[str, object]:
-    """Run a plan to its end and report it in the form of the command line's contract."""
+    """Run a plan to its end and report it in the form of the command line's contract.
+
+    Raises:
+        ConfigError: for a policy that is found by trying; `prorsa.tuning.Tuner` settles these first.
+    """
     started = time.perf_counter()
-    policy = make_policy(plan.control.policy, plan.scenario.workers)
-    simulation = make_simulation(plan, workload, emit=_wants_events(plan, policy, recorder))
-    loop = _Loop(plan, simulation, recorder, progress)
-    loop.run()
-    return report(plan, loop.simulation, loop.controller, time.perf_counter() - started)
+    workload = workload or make_workload(plan)
+    make = _foresee if plan.control.policy == CLAIRVOYANT else _decide
+    run = make(plan, workload, recorder)
+    run.to_the_end(progress)
+    row = report(plan, run.driver.simulation, run.driver.controller, time.perf_counter() - started)
+    row["search"] = None if run.clairvoyant is None else run.clairvoyant.summary()
+    return row
 
 
 def report(plan: RunPlan, simulation: Simulation, controller: Controller | None, wall_s: float) -> dict[str, object]:
@@ -50,69 +61,69 @@ def report(plan: RunPlan, simulation: Simulation, controller: Controller | None,
     return run_row(plan, simulation.report(), predictor.scores.summary() if predictor else None, wall_s)
 
 
-class _Loop:
-    """Feeds the controller what the simulation emits, and the simulation what the controller decides."""
+def _decide(plan: RunPlan, workload: Workload, recorder: Recorder | None) -> "_Run":
+    policy = make_policy(plan.control.policy, plan.scenario.workers)
+    simulation = make_simulation(plan, workload, emit=_wants_events(plan, policy, recorder))
+    return _Run(plan, simulation, policy, recorder, None)
+
+
+def _foresee(plan: RunPlan, workload: Workload, recorder: Recorder | None) -> "_Run":
+    policy = Planned(CLAIRVOYANT)
+    emit = _wants_events(plan, policy, recorder)
+    mode = plan.scenario.mode
+    start = best_start(
+        plan.scenario.workers, lambda roles: make_simulation(plan, workload, emit=False, roles=roles), mode
+    )
+    simulation = make_simulation(plan, workload, emit=emit, roles=start.roles)
+    return _Run(plan, simulation, policy, recorder, Clairvoyant(policy, start, mode, plan.control.decide_s))
+
+
+class _Run:
+    """One run: ticks with what they need, and what is kept of them."""
 
     def __init__(
         self,
         plan: RunPlan,
         simulation: Simulation,
+        policy: Policy,
         recorder: Recorder | None,
-        progress: Callable[[Simulation], None],
+        clairvoyant: Clairvoyant | None,
     ) -> None:
-        self.simulation = simulation
-        predictor = None if plan.control.forecast is None else Predictor(ForecastConfig())
-        self.controller = Controller(plan.control, predictor)
-        self._config = plan.control
+        self._config = config = plan.control
+        predictor = None if config.forecast is None else Predictor(ForecastConfig())
+        tick_s = config.decide_s if config.forecast is None else config.tick_s
+        controller = Controller(config, predictor, policy)
+        self.driver = Driver(simulation, controller, tick_s, keep=self._keep)
+        self.clairvoyant = clairvoyant
         self._recorder = recorder
-        self._progress = progress
-        self._hub_seq = 0
-        self._seqs: dict[str, int] = {}
         self._rows: list[Stamped] = []
 
-    def run(self) -> None:
-        tick_s = self._config.decide_s if self._config.forecast is None else self._config.tick_s
-        ticks = 0
-        while not self.simulation.done:
-            due_s = (ticks + 1) * tick_s
-            while self.simulation.now_s < due_s and not self.simulation.done:
-                self._take("cluster", self.simulation.advance(due_s))
-            ticks += 1
-            if not self.simulation.done:
-                self._tick(due_s)
+    def to_the_end(self, progress: Progress) -> None:
+        simulation = self.driver.simulation
+        while not simulation.done:
+            self.driver.advance()
+            if not simulation.done:
+                self._tick()
             self._save()
-            self._progress(self.simulation)
+            progress(simulation)
 
-    def _tick(self, now_s: float) -> None:
-        t_ns = nanoseconds(now_s)
-        perfect: tuple[ForecastRow, ...] = ()
-        if self._config.forecast == "perfect" and self.controller.decides_at(t_ns):
-            perfect = perfect_rows(self.simulation.future_demand((self._config.horizon_s,)))
-        self._carry_out(self.controller.tick(t_ns, self._hub_seq, perfect), now_s)
+    def _tick(self) -> None:
+        driver, now_s = self.driver, self.driver.due_s
+        if self.clairvoyant is not None and driver.controller.decides_at(nanoseconds(now_s)):
+            self.clairvoyant.look(driver)
+        driver.tick(self._perfect(now_s))
         if self._recorder is not None:
-            view = make_view(self.controller, t_ns, self._hub_seq)
-            self._stamp("controller", now_s, view)
+            view = make_view(driver.controller, nanoseconds(now_s), driver.hub_seq)
+            driver.stamp("controller", now_s, view)
 
-    def _take(self, source: str, events: Iterable[tuple[float, AnyEvent]]) -> None:
-        for t_s, event in events:
-            self._carry_out(self.controller.observe(self._stamp(source, t_s, event)), t_s)
+    def _perfect(self, now_s: float) -> tuple[ForecastRow, ...]:
+        if self._config.forecast != "perfect" or not self.driver.controller.decides_at(nanoseconds(now_s)):
+            return ()
+        return perfect_rows(self.driver.simulation.future_demand((self._config.horizon_s,)))
 
-    def _carry_out(self, step: Step, t_s: float) -> None:
-        for event in step.events:
-            self._stamp("controller", t_s, event)
-        self._perform(step.effects)
-
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._take("cluster", self.simulation.perform(effect))
-
-    def _stamp(self, source: str, t_s: float, event: AnyEvent) -> Stamped:
-        self._hub_seq += 1
-        seq = self._seqs[source] = self._seqs.get(source, -1) + 1
-        stamped = Stamped(self._hub_seq, nanoseconds(t_s), source, seq, 0, event)
+    def _keep(self, stamped: Stamped) -> None:
         if self._recorder is not None:
             self._rows.append(stamped)
-        return stamped
 
     def _save(self) -> None:
         if self._recorder is not None and self._rows:

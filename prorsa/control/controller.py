@@ -6,6 +6,7 @@ training share it, and a controller that restarts gets its state back by folding
 back to it on the bus and are ignored: it knows them.
 """
 
+import copy
 import hashlib
 from dataclasses import dataclass, field
 from typing import Final
@@ -97,6 +98,15 @@ class Controller:
         self._next_decision_ns = 0
         self._updating_to: str | None = None
         self._digest = config.digest()
+
+    def fork(self, policy: Policy) -> "Controller":
+        """An independent copy that forecasts nothing and decides by ``policy``; for looking ahead in simulations."""
+        forked = copy.copy(self)
+        parts = (self.registry, self.executor, self.overrides, self.alerts, self.cost)
+        shared = {id(part): part for part in (self.config, self.config.executor, self.cost.profile)}
+        forked.registry, forked.executor, forked.overrides, forked.alerts, forked.cost = copy.deepcopy(parts, shared)
+        forked.predictor, forked.policy, forked.waiting = None, policy, Waiting()
+        return forked
 
     # --- events -----------------------------------------------------------------------------------------------------
 

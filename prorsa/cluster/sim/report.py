@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.cluster.profile import Profile
+from prorsa.cluster.sim.bound import limit_makespan_s
 from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.decode_clock import attention_s, experts_so_far_s, output_so_far, stepping_s
 from prorsa.cluster.sim.limits import alone_s
@@ -44,6 +45,14 @@ def measure(
         "bound_by_trajectory": bool(alone_s(profiles[0], workload, profiles[-1]).max() > BOUND_SHARE * elapsed_s)
         if done
         else None,
+        "limit_makespan_s": limit_makespan_s(
+            profiles[0],
+            workload,
+            len(state.workers),
+            concurrency=config.concurrency,
+            weight_update_s=config.weight_update_s,
+            decode_profile=profiles[-1],
+        ),
         "sessions_skipped": workload.sessions_skipped,
         "trajectories_completed": int((ended & ~workload.truncated).sum()),
         "trajectories_truncated": int((ended & workload.truncated).sum()),

@@ -1,5 +1,6 @@
 """The simulated pool as the rest of Prorsa sees it: advance it, perform effects on it, copy it, save it."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -110,6 +111,17 @@ class Simulation:
             elif stopped != engine.FULL:
                 return events
 
+    def coast(self, until_s: float = math.inf) -> None:
+        """Simulate on with nobody looking, to ``until_s`` or to the end of the run: what happens is told to nobody.
+
+        For copies that only the outcome is wanted of. No effect may be under way.
+        """
+        while True:
+            stopped = engine.run(self._state, until_s, self._room)
+            self._state.totals["logged"] = 0
+            if stopped in (engine.REACHED, engine.FINISHED):
+                return
+
     def perform(self, effect: Effect) -> list[Timed]:
         """Perform an effect on a worker now; returns what happened at once, its answer too where that is immediate.
 
@@ -158,11 +170,13 @@ class Simulation:
         """What the run has come to so far, by the definitions of ``docs/metrics.md``."""
         return report.measure(self._state, self._config, self._profiles, self._workload, self._split)
 
-    def copy(self) -> "Simulation":
-        """An independent copy that goes on as this one would."""
+    def copy(self, *, emit: bool | None = None) -> "Simulation":
+        """An independent copy that goes on as this one would; ``emit``, where given, is the copy's own."""
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied._state = duplicate(self._state)
+        if emit is not None:
+            copied._state.params["emit"] = emit
         copied._actuator = self._actuator.copy()
         copied._sampler = self._sampler.copy()
         copied._split = list(self._split)

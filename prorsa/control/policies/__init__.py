@@ -5,7 +5,7 @@ event as they are.
 """
 
 from prorsa.control.policies.base import Context, Policy, Want
-from prorsa.control.policies.fixed import Colocated, Planned, Static, parse_colocated, parse_split
+from prorsa.control.policies.fixed import Colocated, Planned, Static, colocated_settings, parse_split
 from prorsa.control.policies.names import (
     CLAIRVOYANT,
     COLOCATED_TUNED,
@@ -28,8 +28,8 @@ __all__ = [
     "Policy",
     "Static",
     "Want",
+    "colocated_settings",
     "make_policy",
     "make_simulated",
-    "parse_colocated",
     "parse_split",
 ]

@@ -118,5 +118,10 @@ def parse_colocated(name: str) -> Colocated:
     return Colocated(name, int(interval), int(chunk) if chunk else None)
 
 
+def colocated_settings(name: str) -> Colocated | None:
+    """The settings of a colocated policy by its name; None for any other policy."""
+    return parse_colocated(name) if name == "colocated" or name.startswith("colocated:") else None
+
+
 def _is_positive(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) > 0

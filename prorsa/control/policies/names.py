@@ -6,7 +6,7 @@ from typing import Final
 from prorsa.control.policies.analytic import Analytic
 from prorsa.control.policies.base import Policy
 from prorsa.control.policies.dynamo import DynamoLike
-from prorsa.control.policies.fixed import Planned, Static, parse_colocated, parse_split
+from prorsa.control.policies.fixed import Planned, Static, colocated_settings, parse_colocated, parse_split
 from prorsa.control.policies.guarded import SUFFIX, Guarded
 from prorsa.control.policies.reactive import Arrow, Proportional, Reactive
 from prorsa.errors import ConfigError
@@ -48,8 +48,8 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
         return Analytic(name)
     if name in SIMULATED:
         raise ConfigError(f"policy {name} is found by trying futures: it is for `prorsa simulate` alone")
-    if name == "colocated" or name.startswith("colocated:"):
-        return parse_colocated(name)
+    if (mixed := colocated_settings(name)) is not None:
+        return mixed
     if name.startswith("static:"):
         return Static(name, parse_split(name.removeprefix("static:"), workers, where=f"policy {name}"))
     rule, plus, rest = name.partition(SUFFIX)
