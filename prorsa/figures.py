@@ -28,7 +28,7 @@ class Figure(NamedTuple):
 STEADY: Final = Figure("steady_output_tokens_per_s", more_is_better=True)
 STEP: Final = Figure("step_s", more_is_better=False)
 MAKESPAN: Final = Figure("makespan_s", more_is_better=False)
-LIMIT: Final = Figure("limit_makespan_s", more_is_better=False)
+_LIMIT: Final = Figure("limit_makespan_s", more_is_better=False)
 
 
 def main_figure(runs: Sequence[Run]) -> Figure:
@@ -88,6 +88,10 @@ class Standing:
     bound: int
     limit_makespan_s: float | None
 
+    def mean_of(self, key: str) -> float | None:
+        """Mean of a key of the run row over the seeds; None where one does not have it."""
+        return _mean(Figure(key, more_is_better=True).of(run) for run in self.runs)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -137,7 +141,7 @@ def _compare(scenario: str, runs: Sequence[Run]) -> Comparison:
             gain=None if own is reference else paired_gain(figure, own, reference),
             mark=_mark(means, name, figure),
             bound=sum(bool(run["bound_by_trajectory"]) for run in own),
-            limit_makespan_s=_mean(LIMIT.of(run) for run in own),
+            limit_makespan_s=_mean(_LIMIT.of(run) for run in own),
         )
         for name, own in by_policy.items()
     )

@@ -9,7 +9,7 @@ from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.controller import Controller
-from prorsa.control.policies import CLAIRVOYANT, Planned, Policy, make_policy
+from prorsa.control.policies import CLAIRVOYANT, Planned, Policy, colocated_settings, make_policy
 from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
 from prorsa.driving import Driver
@@ -137,6 +137,7 @@ def _wants_events(plan: RunPlan, policy: Policy, recorder: Recorder | None) -> b
 
 def _sim_config(plan: RunPlan) -> SimConfig:
     scenario = plan.scenario
+    mixed = colocated_settings(plan.control.policy)
     return SimConfig(
         name=scenario.name,
         concurrency=scenario.concurrency,
@@ -149,4 +150,5 @@ def _sim_config(plan: RunPlan) -> SimConfig:
         host_kv_tokens=scenario.host_kv_tokens,
         flip=scenario.flip,
         seed=plan.seed,
+        prefill_interval=mixed.prefill_interval if mixed else 0,
     )

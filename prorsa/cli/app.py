@@ -213,6 +213,7 @@ def simulate(
     forecast: ForecastSeen = "lifecycle",
     no_forecast: Annotated[bool, Parameter(negative="")] = False,
     seed: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seeds: str | None = None,
     record: Path | None = None,
     jobs: int = 1,
     ray: str | None = None,
@@ -225,7 +226,7 @@ def simulate(
     scenarios
         Names of scenarios, or TOML files.
     policy
-        A policy to run; several give a run each.
+        A policy to run; several give a run each, and are compared with the first.
     gap_cap_s
         Cap on the gaps between turns, in seconds; by default the scenario's (60).
     workers
@@ -240,6 +241,8 @@ def simulate(
         Score no forecast, and make none for policies that need none: faster.
     seed
         Seeds of the workload; several give a run each (default 0).
+    seeds
+        A range of seeds instead: 0:5 are 0 to 4.
     record
         Write the journal of each run to this directory (of several runs: to a folder in it).
     jobs
@@ -248,12 +251,13 @@ def simulate(
         Run on a Ray cluster: auto finds one, local starts one, or its HOST:PORT.
     """
     from prorsa.cli.batch import SimulateOptions, run_simulate
+    from prorsa.cli.options import seeds_of
 
     return run_simulate(
         SimulateOptions(
             scenarios=scenarios,
             policies=tuple(policy),
-            seeds=tuple(seed or (0,)),
+            seeds=seeds_of(seed, seeds),
             sessions=sessions,
             gap_cap_s=gap_cap_s,
             workers=workers,

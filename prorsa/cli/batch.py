@@ -12,7 +12,7 @@ import msgspec
 
 from prorsa.bus.journal import JournalReader
 from prorsa.cli.options import horizons, journal_in
-from prorsa.cli.output import narrate, print_forecast, print_json, print_runs
+from prorsa.cli.output import narrate, print_comparisons, print_forecast, print_json, print_runs
 from prorsa.cli.progress import batch_progress
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
@@ -54,6 +54,7 @@ class SimulateOptions:
                 sessions=self.sessions,
                 forecast=self.forecast,
                 scored=self.scored,
+                batch=True,
             )
             for name, seed, policy in itertools.product(self.scenarios, self.seeds, self.policies)
         ]
@@ -102,16 +103,27 @@ class SimulateOptions:
 
 
 def run_simulate(options: SimulateOptions) -> int:
-    """Run all plans, wherever that is, and print them in their order."""
+    """Run all plans, wherever that is, and print them in their order, with what comes of comparing them."""
+    from prorsa.figures import compare
+    from prorsa.tuning import settle
+
     plans = options.plans()
-    cells = simulation_cells(plans, options.records(plans))
-    with options.executor() as executor, batch_progress([cell.name for cell in cells]) as watch:
-        runs = run_cells(cells, executor, watch)
+    records = options.records(plans)
+    with options.executor() as executor:
+        settled = settle(plans, lambda tries: _run_all(tries, [None] * len(tries), executor))
+        runs = _run_all(settled, records, executor)
     if options.as_json:
-        print_json({"runs": runs})
+        print_json({"runs": runs, "comparisons": [comparison.to_json() for comparison in compare(runs)]})
     else:
         print_runs(runs)
+        print_comparisons(compare(runs))
     return 0
+
+
+def _run_all(plans: Sequence[RunPlan], records: Sequence[Path | None], executor: Executor) -> list[dict[str, object]]:
+    cells = simulation_cells(plans, records)
+    with batch_progress([cell.name for cell in cells]) as watch:
+        return run_cells(cells, executor, watch)
 
 
 def run_replay(journal: Path, policy: str | None, *, as_json: bool) -> int:

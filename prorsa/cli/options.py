@@ -73,3 +73,20 @@ def horizons(text: str) -> tuple[float, ...]:
     if not values or not all(0 < value <= 3600 for value in values):
         raise InputError(f"--horizon {text}: give seconds separated by commas, as in 5,15,30")
     return values
+
+
+def seeds_of(seeds: Sequence[int] | None, span: str | None) -> tuple[int, ...]:
+    """Seeds given one by one, or as a range FROM:TO without TO; seed 0 where neither is given. Each counts once.
+
+    Raises:
+        InputError: for a range that is none, and for both at once.
+    """
+    if span is None:
+        return tuple(dict.fromkeys(seeds or (0,)))
+    if seeds:
+        raise InputError("--seed and --seeds: give one of them")
+    match = re.fullmatch(r"(\d+):(\d+)", span)
+    found = range(int(match[1]), int(match[2])) if match else range(0)
+    if not found:
+        raise InputError(f"--seeds {span}: give FROM:TO with FROM below TO, as in 0:5 for seeds 0 to 4")
+    return tuple(found)

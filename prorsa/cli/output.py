@@ -3,9 +3,12 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+
+from prorsa.figures import Comparison, Standing
 
 UNKNOWN = "\N{EN DASH}"
 WIDE = 10_000
@@ -23,18 +26,39 @@ def narrate(text: str) -> None:
     sys.stderr.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """A plain table on stdout; the first column is text, the others are numbers, flush right."""
-    table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        # Piped output is not cut to some width that nobody looks at.
-        console = Console(width=Console(width=WIDE).measure(table).maximum)
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    dispensable: Sequence[str] = (),
+) -> None:
+    """A plain table on stdout; the first column is text, the others are numbers, flush right.
+
+    Of the ``dispensable`` columns, the first are left out where a terminal has no room for all.
+    """
+    content, console = list(rows), Console()
+    left_out: set[str] = set()
+    for name in (*dispensable, None):
+        table = _table(columns, content, left_out, title)
+        width = Console(width=WIDE).measure(table).maximum
+        if not console.is_terminal:
+            # Piped output is not cut to some width that nobody looks at.
+            console = Console(width=width)
+        if width <= console.width or name is None:
+            break
+        left_out.add(name)
     console.print(table)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left_out: set[str], title: str | None) -> Table:
+    table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
+    shown = [index for index, column in enumerate(columns) if column not in left_out]
+    for index in shown:
+        table.add_column(columns[index], justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[index] for index in shown))
+    return table
 
 
 def number(value: object, form: str = ",.0f") -> str:
@@ -53,21 +77,86 @@ def percent(value: object) -> str:
     return f"{100 * value:.1f}%"
 
 
+_RUN_COLUMNS: Final = (
+    "policy", "scenario", "seed", "makespan s", "limit s", "steady tok/s", "step s", "tok/s", "latency p50 s", "p99 s",
+    "idle", "flips", "resumed", "done", "truncated",
+)  # fmt: skip
+_RUN_DISPENSABLE: Final = ("resumed", "truncated", "tok/s", "done", "p99 s", "latency p50 s", "limit s", "idle")
+
+
 def print_runs(runs: Sequence[Mapping[str, object]]) -> None:
-    """The runs of ``simulate`` and ``demo`` as a table."""
-    columns = (
-        "policy", "scenario", "seed", "makespan s", "steady tok/s", "step s", "tok/s", "latency p50 s", "p99 s",
-        "idle", "flips", "resumed", "done", "truncated",
-    )  # fmt: skip
-    print_table(columns, [_run_row(run) for run in runs])
+    """The runs of ``simulate`` and ``demo`` as a table. What no run has is left out."""
+    rows = [_run_row(run) for run in runs]
+    unknown = [column for index, column in enumerate(_RUN_COLUMNS) if all(row[index] == UNKNOWN for row in rows)]
+    shown = [index for index, column in enumerate(_RUN_COLUMNS) if column not in unknown]
+    columns = [_RUN_COLUMNS[index] for index in shown]
+    print_table(columns, [[row[index] for index in shown] for row in rows], dispensable=_RUN_DISPENSABLE)
     for run in runs:
         if run["bound_by_trajectory"]:
             narrate(
                 f"{run['policy']} seed {run['seed']}: bound by its longest trajectory; its makespan carries no claim"
             )
+    _narrate_tuning(runs)
     profiles = {str(run["profile"]) for run in runs if not run["profile_validated"]}
     for profile in sorted(profiles):
         narrate(f"profile {profile} is unvalidated: fewer than 10 measured rows match it")
+
+
+def _narrate_tuning(runs: Sequence[Mapping[str, object]]) -> None:
+    found = {}
+    for run in runs:
+        tuning = run.get("tuning")
+        if isinstance(tuning, Mapping):
+            found[run["scenario"], run["policy"]] = tuning
+    for (scenario, policy), tuning in found.items():
+        seeds = ", ".join(str(seed) for seed in tuning["seeds"])
+        value = tuning["tried"][tuning["chosen"]]
+        narrate(f"{policy} on {scenario} is {tuning['chosen']}: {tuning['figure']} {value:,.1f} on seeds {seeds}")
+
+
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
+    """How the policies of each scenario compare with its first; nothing for scenarios with one policy."""
+    columns = (
+        "policy",
+        "",
+        "mean",
+        "gain",
+        "95 % interval",
+        "seeds",
+        "makespan s",
+        "limit s",
+        "idle",
+        "flips",
+        "bound",
+    )
+    for comparison in comparisons:
+        if len(comparison.standings) < 2:
+            continue
+        sys.stdout.write("\n")
+        print_table(
+            columns,
+            [_standing_row(standing) for standing in comparison.standings],
+            title=f"{comparison.scenario}: {comparison.figure.key}, gain over {comparison.standings[0].policy}",
+            dispensable=("seeds", "idle", "limit s", "flips", "bound", "makespan s"),
+        )
+
+
+def _standing_row(standing: Standing) -> list[str]:
+    gain = standing.gain
+    interval = "" if gain is None or gain.low is None else f"{gain.low:.3f} to {gain.high:.3f}"
+    return [
+        standing.policy,
+        standing.mark,
+        number(standing.mean, ",.1f"),
+        "" if gain is None else f"{gain.mean:.3f}x",
+        interval,
+        str(len(standing.runs)),
+        number(standing.mean_of("makespan_s")),
+        number(standing.limit_makespan_s),
+        percent(standing.mean_of("gpu_idle_ratio")),
+        number(standing.mean_of("flips"), ",.1f"),
+        f"{standing.bound}/{len(standing.runs)}" if standing.bound else "",
+    ]
 
 
 def _run_row(run: Mapping[str, object]) -> list[str]:
@@ -78,6 +167,7 @@ def _run_row(run: Mapping[str, object]) -> list[str]:
         str(run["scenario"]),
         str(run["seed"]),
         number(run["makespan_s"]),
+        number(run["limit_makespan_s"]),
         number(run["steady_output_tokens_per_s"]),
         number(run["step_s"], ",.1f"),
         number(run["output_tokens_per_s"]),

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from prorsa.cluster.workloads.fitted import Fitted, LogNormal, Steps
 from prorsa.cluster.workloads.contexts import FIRST_ANSWER_TOKENS
+from prorsa.cluster.workloads.fitted import Fitted, LogNormal, Steps
 from prorsa.cluster.workloads.posterior import APPENDED, FIRST, GAP, OUTPUT
 from prorsa.cluster.workloads.scores import (
     Bools,

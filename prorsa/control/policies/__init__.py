@@ -5,10 +5,16 @@ event as they are.
 """
 
 from prorsa.control.policies.base import Context, Policy, Want
-from prorsa.control.policies.fixed import Colocated, Planned, Static, colocated_settings, parse_split
+from prorsa.control.policies.fixed import (
+    COLOCATED_TUNED,
+    Colocated,
+    Planned,
+    Static,
+    colocated_settings,
+    parse_split,
+)
 from prorsa.control.policies.names import (
     CLAIRVOYANT,
-    COLOCATED_TUNED,
     POLICIES,
     SIMULATED,
     STATIC_BEST,

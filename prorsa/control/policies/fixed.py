@@ -1,8 +1,12 @@
 """Policies that flip nothing: a fixed split, colocated workers, and a plan that somebody else makes."""
 
+from typing import Final
+
 from prorsa.control.policies.base import Context, Want
 from prorsa.errors import ConfigError
 from prorsa.events import Split
+
+COLOCATED_TUNED: Final = "colocated:tuned"
 
 
 class Static:
@@ -119,7 +123,9 @@ def parse_colocated(name: str) -> Colocated:
 
 
 def colocated_settings(name: str) -> Colocated | None:
-    """The settings of a colocated policy by its name; None for any other policy."""
+    """The settings of a colocated policy by its name, before tuning the plain ones; None for any other policy."""
+    if name == COLOCATED_TUNED:
+        return Colocated(name)
     return parse_colocated(name) if name == "colocated" or name.startswith("colocated:") else None
 
 

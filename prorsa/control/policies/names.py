@@ -6,7 +6,7 @@ from typing import Final
 from prorsa.control.policies.analytic import Analytic
 from prorsa.control.policies.base import Policy
 from prorsa.control.policies.dynamo import DynamoLike
-from prorsa.control.policies.fixed import Planned, Static, colocated_settings, parse_colocated, parse_split
+from prorsa.control.policies.fixed import COLOCATED_TUNED, Colocated, Planned, Static, colocated_settings, parse_split
 from prorsa.control.policies.guarded import SUFFIX, Guarded
 from prorsa.control.policies.reactive import Arrow, Proportional, Reactive
 from prorsa.errors import ConfigError
@@ -19,7 +19,6 @@ _RULES: Final[dict[str, Callable[[str], Policy]]] = {
 }
 
 STATIC_BEST: Final = "static:best"
-COLOCATED_TUNED: Final = "colocated:tuned"
 CLAIRVOYANT: Final = "clairvoyant"
 
 SIMULATED: Final = (STATIC_BEST, COLOCATED_TUNED, CLAIRVOYANT)
@@ -68,7 +67,7 @@ def make_simulated(name: str, workers: int) -> Policy:
     if name == STATIC_BEST:
         return Static(name, parse_split(f"1:{max(workers - 1, 1)}", None, where=f"policy {name}"))
     if name == COLOCATED_TUNED:
-        return parse_colocated("colocated")
+        return Colocated(name)
     if name == CLAIRVOYANT:
         return Planned(name)
     return make_policy(name, workers)
