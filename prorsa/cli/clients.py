@@ -12,7 +12,7 @@ from prorsa.bus.commands import CommandClient
 from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
-from prorsa.cli.lines import effect_lines, line_of
+from prorsa.lines import effect_lines, line_of
 from prorsa.cli.options import Acting, Looking, journal_in
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
@@ -84,7 +84,7 @@ def follow(at: Looking, *, as_json: bool) -> int:
 
 def open_console(at: Looking, replay: Path | None, *, read_only: bool) -> int:
     """Run the console in this terminal."""
-    from prorsa.console.app import run_console
+    from prorsa.console.launch import run_console
 
     owner = getpass.getuser()
     if replay is not None:

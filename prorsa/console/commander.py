@@ -15,8 +15,8 @@ ANSWER_WITHIN_S: Final = 10.0
 class Commander(Protocol):
     """Turns requests into commands and gets them answered."""
 
-    def prepare(self, ask: Ask) -> Command:
-        """The command for a request, with an id of its own; nothing is sent yet."""
+    def prepare(self, ask: Ask, *, dry_run: bool = False) -> Command:
+        """The command for a request, with an id of its own; nothing is sent yet. ``dry_run``: only to be told."""
 
     async def send(self, command: Command) -> Command:
         """Send a command and return it as it was answered, ``accepted`` or ``rejected`` with a detail.
@@ -41,8 +41,8 @@ class BusCommander:
         self._timeout_s = timeout_s
         self._client = f"console-{uuid.uuid4().hex[:12]}"
 
-    def prepare(self, ask: Ask) -> Command:
-        """The command for a request, with an id of its own; nothing is sent yet."""
+    def prepare(self, ask: Ask, *, dry_run: bool = False) -> Command:
+        """The command for a request, with an id of its own; nothing is sent yet. ``dry_run``: only to be told."""
         return Command(
             client=self._client,
             request_id=uuid.uuid4().hex,
@@ -53,6 +53,7 @@ class BusCommander:
             target=ask.target,
             value=ask.value,
             for_s=ask.for_s,
+            dry_run=dry_run,
         )
 
     async def send(self, command: Command) -> Command:

@@ -39,6 +39,9 @@ class Player(Protocol):
     def toggle(self) -> None:
         """Play if it is paused, else pause."""
 
+    def pause(self) -> None:
+        """Let time stand still."""
+
     def seek(self, t_ns: int) -> None:
         """Jump to a run time, within the recording."""
 
@@ -47,6 +50,12 @@ class Player(Protocol):
 
     def scale(self, factor: float) -> None:
         """Multiply the speed."""
+
+    def set_speed(self, speed: float) -> None:
+        """Set the speed, in run seconds a wall second."""
+
+    def next_moment(self, kind: str) -> int | None:
+        """Run time of the next ``decision`` that moves workers, ``flip`` or ``alert``; None if there is none."""
 
 
 class Feed(Protocol):

@@ -1,12 +1,16 @@
 """Bounded series behind the console's charts, cut to what a chart has columns for."""
 
+import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from prorsa.clock import seconds
-from prorsa.events import ForecastRow, Settled, Split
+from prorsa.events import ForecastRow, Settled, Split, View, WorkerView
 
 
 @dataclass(slots=True)
@@ -145,3 +149,112 @@ def _mean(group: Sequence[DemandPoint]) -> DemandPoint:
 def _average(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPoint:
+    """What the pool did at a view: rates in tokens a second, idle share, trajectories live and ended."""
+
+    t_s: float
+    prefill_tokens_per_s: float | None
+    output_tokens_per_s: float | None
+    idle: float | None
+    live: int | None
+    done: int | None
+    flows: Mapping[str, int]
+
+
+class PoolHistory:
+    """The pool at every view, at most ``limit`` of them."""
+
+    def __init__(self, limit: int = 7200) -> None:
+        self.points: deque[PoolPoint] = deque(maxlen=limit)
+
+    def add(self, view: View) -> None:
+        """Keep what a view says of the pool as a whole."""
+        live = sum(count for state, count in view.trajectories.items() if state != "done")
+        self.points.append(
+            PoolPoint(
+                t_s=seconds(view.tick_ns),
+                prefill_tokens_per_s=view.prefill_tokens_per_s,
+                output_tokens_per_s=view.output_tokens_per_s,
+                idle=view.idle,
+                live=live if view.trajectories else None,
+                done=view.done,
+                flows=view.flows,
+            )
+        )
+
+    def window(self, from_s: float, to_s: float) -> list[PoolPoint]:
+        """The points with ``from_s <= t_s <= to_s``."""
+        newest_first = takewhile(lambda point: point.t_s >= from_s, reversed(self.points))
+        return [point for point in newest_first if point.t_s <= to_s][::-1]
+
+    def mean(self, name: str, from_s: float, to_s: float) -> float | None:
+        """The mean of an attribute over a stretch of time; None where it is never known."""
+        return _average([getattr(point, name) for point in self.window(from_s, to_s)])
+
+    def flows_per_minute(self, window_s: float) -> tuple[dict[str, float], float]:
+        """Moves between states a minute over the last ``window_s``, and over how many seconds they were counted."""
+        if not self.points:
+            return {}, 0.0
+        last = self.points[-1]
+        first = self.window(last.t_s - window_s, last.t_s)[0]
+        elapsed_s = last.t_s - first.t_s
+        if elapsed_s <= 0.0:
+            return {}, 0.0
+        counts = {name: count - first.flows.get(name, 0) for name, count in last.flows.items()}
+        # A controller that was started again has counted the run anew: what went backwards is not known.
+        return {name: 60.0 * count / elapsed_s for name, count in counts.items() if count >= 0}, elapsed_s
+
+
+class WorkerHistory:
+    """The workers at the latest views: every one of about the last minute, then one in a few seconds.
+
+    The views' own tuples are kept, and taken apart for what is on the screen alone: at 512 workers, series of each
+    would cost more than all the rest of the console.
+    """
+
+    def __init__(self, recent: int = 120, older: int = 360, older_every_s: float = 5.0) -> None:
+        self._recent: deque[tuple[float, tuple[WorkerView, ...]]] = deque(maxlen=recent)
+        self._older: deque[tuple[float, tuple[WorkerView, ...]]] = deque(maxlen=older)
+        self._older_every_s = older_every_s
+
+    def add(self, t_s: float, workers: tuple[WorkerView, ...]) -> None:
+        """Keep the workers of a view."""
+        if len(self._recent) == self._recent.maxlen:
+            leaving = self._recent[0]
+            if not self._older or leaving[0] - self._older[-1][0] >= self._older_every_s:
+                self._older.append(leaving)
+        self._recent.append((t_s, workers))
+
+    def points(self, worker_id: str) -> list[tuple[float, WorkerView]]:
+        """A worker at every view that is kept and has it, oldest first."""
+        found = ((t_s, _pick(workers, worker_id)) for t_s, workers in (*self._older, *self._recent))
+        return [(t_s, worker) for t_s, worker in found if worker is not None]
+
+    def series(self, worker_id: str, read: Callable[[WorkerView], float | None], points: int) -> list[float | None]:
+        """Values of a worker at the latest ``points`` views, oldest first; None where it was not there."""
+        latest = list(islice(reversed(self._recent), points))
+        workers = [_pick(workers, worker_id) for _, workers in reversed(latest)]
+        return [None if worker is None else read(worker) for worker in workers]
+
+
+def _pick(workers: tuple[WorkerView, ...], worker_id: str) -> WorkerView | None:
+    """A worker by its id: views list them in the order of their ids, so it is nearly always found by halving."""
+    index = bisect_left(workers, natural(worker_id), key=_natural_id)
+    if index < len(workers) and workers[index].worker_id == worker_id:
+        return workers[index]
+    return next((worker for worker in workers if worker.worker_id == worker_id), None)
+
+
+@cache
+def natural(text: str) -> tuple[tuple[bool, int, str], ...]:
+    """A key under which ``w2`` comes before ``w10``."""
+    return tuple(
+        (not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.findall(r"\d+|\D+", text)
+    )
+
+
+def _natural_id(worker: WorkerView) -> tuple[tuple[bool, int, str], ...]:
+    return natural(worker.worker_id)

@@ -66,14 +66,43 @@ def _kv(worker: WorkerView) -> str:
 
 
 def _guarded(impact: Impact, worker: WorkerView, after: dict[str, int]) -> Impact:
-    warnings = []
     if worker.flippable is False:
-        warnings.append(f"{worker.worker_id} cannot change its role: expect the controller to refuse")
+        warning = f"{worker.worker_id} cannot change its role: expect the controller to refuse"
+        impact = replace(impact, warnings=(*impact.warnings, warning))
+    return _last_of_its_role(impact, worker, after)
+
+
+def _last_of_its_role(impact: Impact, worker: WorkerView, after: dict[str, int]) -> Impact:
     lost = worker.to_role or worker.role
-    if after[lost] == 0:
-        warnings.append(f"{worker.worker_id} is the last {lost} worker: expect the guards to refuse")
-        return replace(impact, warnings=tuple(warnings), typed=worker.worker_id)
-    return replace(impact, warnings=tuple(warnings))
+    if after[lost] > 0:
+        return impact
+    warning = f"{worker.worker_id} is the last {lost} worker: expect the guards to refuse"
+    return replace(impact, warnings=(*impact.warnings, warning), typed=worker.worker_id)
+
+
+def absence(view: View, worker: WorkerView, verb: str) -> Impact:
+    """Taking a worker out of the pool."""
+    affected = requests_on(worker)
+    what = "move to other workers and resume there" if verb == "drain" else "end where they are"
+    before = roles(view)
+    after = dict(before)
+    after[worker.to_role or worker.role] -= 1
+    facts = (
+        ("requests affected", f"{count(affected)} {what}" if affected else count(affected)),
+        ("split", f"{_split(before)} → {_split(after)}"),
+        ("KV on the worker", _kv(worker)),
+    )
+    if worker.state in ("dead", "quarantined"):
+        return Impact((("effect", f"none: {worker.worker_id} is {worker.state} already"),))
+    return _last_of_its_role(Impact(facts), worker, after)
+
+
+def readmit(worker: WorkerView) -> Impact:
+    """Letting a worker serve again."""
+    if worker.state == "serving":
+        return Impact((("effect", f"none: {worker.worker_id} serves already"),))
+    text = f"{worker.worker_id} is tried with a canary, and then serves as {worker.role}"
+    return Impact((("effect", text), ("requests affected", "0")))
 
 
 def override(view: View, split: str) -> Impact:

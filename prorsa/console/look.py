@@ -2,43 +2,122 @@
 
 Prefill is blue and decode orange, two colours that stay apart under the three colour blindnesses; a letter, a shape or
 a pattern always says the same thing as the colour does, so that the console reads without colour (``NO_COLOR``) and
-without anything but ASCII.
+without anything but ASCII. There are a dark and a light palette, and a Textual theme of each.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
+from textual.theme import Theme
 
 from prorsa.console.text import UNKNOWN
 
-PREFILL: Final = "#56B4E9"
-DECODE: Final = "#E69F00"
-MIXED: Final = "#CC79A7"
-SWITCHING: Final = "#6B7684"
-BACKGROUND: Final = "#0E1318"
-PANEL: Final = "#141A21"
-TEXT: Final = "#D5DCE4"
-MUTED: Final = "#8792A0"
-FAINT: Final = "#3A4450"
-GOOD: Final = "#4CC38A"
-WARNING: Final = "#F0E442"
-CRITICAL: Final = "#FF6B5E"
-BAND_PREFILL: Final = "#1D3F54"
-BAND_DECODE: Final = "#4D3A10"
-
 RoleKey = Literal["prefill", "decode", "mixed", "switching"]
-ROLE_COLOURS: Final[dict[RoleKey, str]] = {
-    "prefill": PREFILL,
-    "decode": DECODE,
-    "mixed": MIXED,
-    "switching": SWITCHING,
-}
 ROLE_LETTERS: Final[dict[RoleKey, str]] = {"prefill": "P", "decode": "D", "mixed": "M", "switching": "~"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Palette:
+    """The colours of one theme."""
+
+    name: str
+    dark: bool
+    background: str
+    panel: str
+    raised: str
+    """Ground of the row under the cursor and of fields."""
+    track: str
+    """Ground of bars."""
+    text: str
+    muted: str
+    faint: str
+    prefill: str
+    decode: str
+    mixed: str
+    switching: str
+    band_prefill: str
+    band_decode: str
+    good: str
+    warning: str
+    critical: str
+    accent: str
+    ink: str
+    """Text on a ground of any of the colours above."""
+
+    def role(self, role: RoleKey) -> str:
+        """The colour of a role."""
+        return {"prefill": self.prefill, "decode": self.decode, "mixed": self.mixed, "switching": self.switching}[role]
+
+    def theme(self) -> Theme:
+        """The same colours for what Textual draws."""
+        return Theme(
+            name=self.name,
+            primary=self.prefill,
+            secondary=self.decode,
+            accent=self.accent,
+            foreground=self.text,
+            background=self.background,
+            surface=self.panel,
+            panel=self.raised,
+            success=self.good,
+            warning=self.warning,
+            error=self.critical,
+            dark=self.dark,
+            variables={"muted": self.muted, "faint": self.faint, "raised": self.raised},
+        )
+
+
+DARK: Final = Palette(
+    name="prorsa-dark",
+    dark=True,
+    background="#0E1318",
+    panel="#141A21",
+    raised="#1F2A36",
+    track="#1B232C",
+    text="#D5DCE4",
+    muted="#8792A0",
+    faint="#3A4450",
+    prefill="#56B4E9",
+    decode="#E69F00",
+    mixed="#CC79A7",
+    switching="#6B7684",
+    band_prefill="#1D3F54",
+    band_decode="#4D3A10",
+    good="#4CC38A",
+    warning="#F0E442",
+    critical="#FF6B5E",
+    accent="#B48EF0",
+    ink="#0E1318",
+)
+LIGHT: Final = Palette(
+    name="prorsa-light",
+    dark=False,
+    background="#FAFBFC",
+    panel="#EEF1F4",
+    raised="#DCE4EC",
+    track="#E3E8ED",
+    text="#1B232C",
+    muted="#5A6673",
+    faint="#B4BEC8",
+    prefill="#0072B2",
+    decode="#B35900",
+    mixed="#A0457D",
+    switching="#7A8591",
+    band_prefill="#BFDDEF",
+    band_decode="#F3D9B8",
+    good="#1A7F4E",
+    warning="#8A6100",
+    critical="#C4281A",
+    accent="#6B3FC0",
+    ink="#FFFFFF",
+)
+PALETTES: Final = {palette.name: palette for palette in (DARK, LIGHT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +133,7 @@ class Glyphs:
     down: str
     times: str
     cursor: str
+    mark: str
     rule: str
     levels: str
     """Sparkline levels, lowest first."""
@@ -75,6 +155,7 @@ UNICODE: Final = Glyphs(
     down="▼",
     times="×",
     cursor="▌",
+    mark="◆",
     rule="─",
     levels="▁▂▃▄▅▆▇█",
     bar="▏▎▍▌▋▊▉█",
@@ -92,6 +173,7 @@ ASCII: Final = Glyphs(
     down="v",
     times="x",
     cursor=">",
+    mark="+",
     rule="-",
     levels="_.-=+*#@",
     bar="#",
@@ -100,16 +182,36 @@ ASCII: Final = Glyphs(
     patterns={"prefill": "P", "decode": "d", "mixed": "m", "switching": "~"},
 )
 _TO_ASCII: Final = str.maketrans(
-    {"–": "-", "→": ">", "…": "~", "×": "x", "·": "|", "−": "-", "─": "-", "≥": ">", "≤": "<", "●": "*"}
+    {
+        "–": "-",
+        "→": ">",
+        "…": "~",
+        "×": "x",
+        "·": "|",
+        "−": "-",
+        "─": "-",
+        "≥": ">",
+        "≤": "<",
+        "●": "*",
+        "◆": "+",
+        "▲": "^",
+        "▼": "v",
+        "±": "~",
+        "━": "=",
+    }
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Look:
-    """How to draw: which characters, and whether colours may carry areas."""
+    """How to draw: which characters, whether colours may carry areas, and which colours.
+
+    Every widget of a console holds the same one: another palette shows at the next drawing.
+    """
 
     glyphs: Glyphs = UNICODE
     colour: bool = True
+    palette: Palette = DARK
 
     def plain(self, text: str) -> str:
         """``text`` in the characters of this look."""
@@ -117,30 +219,49 @@ class Look:
             return text
         return text.translate(_TO_ASCII).encode("ascii", "replace").decode()
 
+    def style(self, name: str) -> Style:
+        """The style of a meaning: ``text``, ``strong``, ``muted``, ``faint``, a severity or a role."""
+        return styles(self.palette)[name]
+
 
 def fg(colour: str, *, bold: bool = False) -> Style:
     """A style of one foreground colour."""
     return Style(color=colour, bold=bold or None)
 
 
-STYLES: Final[dict[str, Style]] = {
-    "text": fg(TEXT),
-    "strong": fg(TEXT, bold=True),
-    "muted": fg(MUTED),
-    "faint": fg(FAINT),
-    "good": fg(GOOD),
-    "warning": fg(WARNING),
-    "critical": fg(CRITICAL, bold=True),
-    "prefill": fg(PREFILL),
-    "decode": fg(DECODE),
-    "mixed": fg(MIXED),
-    "switching": fg(MUTED),
-}
+@cache
+def styles(palette: Palette) -> dict[str, Style]:
+    """The styles by meaning."""
+    return {
+        "text": fg(palette.text),
+        "strong": fg(palette.text, bold=True),
+        "muted": fg(palette.muted),
+        "faint": fg(palette.faint),
+        "good": fg(palette.good),
+        "info": fg(palette.text),
+        "warning": fg(palette.warning),
+        "critical": fg(palette.critical, bold=True),
+        "accent": fg(palette.accent, bold=True),
+        "prefill": fg(palette.prefill),
+        "decode": fg(palette.decode),
+        "mixed": fg(palette.mixed),
+        "switching": fg(palette.muted),
+        "head": Style(color=palette.muted, bold=True),
+        "selected": Style(bgcolor=palette.raised),
+        "track": Style(bgcolor=palette.track),
+        "key": Style(color=palette.background, bgcolor=palette.muted, bold=True),
+        "tab": Style(color=palette.ink, bgcolor=palette.accent, bold=True),
+        "badge-good": badge(palette.good, palette),
+        "badge-warning": badge(palette.warning, palette),
+        "badge-critical": badge(palette.critical, palette),
+        "badge-replay": badge(palette.accent, palette),
+        "badge-muted": Style(color=palette.text, bgcolor=palette.faint, bold=True),
+    }
 
 
-def badge(colour: str) -> Style:
-    """Dark text on a filled ground, for the state of the link."""
-    return Style(color=BACKGROUND, bgcolor=colour, bold=True)
+def badge(colour: str, palette: Palette) -> Style:
+    """Text on a filled ground, for a state."""
+    return Style(color=palette.ink, bgcolor=colour, bold=True)
 
 
 class Line:
@@ -157,7 +278,7 @@ class Line:
         """Append ``text``, translated into the characters of the look."""
         text = self.look.plain(text)
         if text:
-            self.segments.append(Segment(text, STYLES[style] if isinstance(style, str) else style))
+            self.segments.append(Segment(text, self.look.style(style) if isinstance(style, str) else style))
             self.width += cell_len(text)
         return self
 

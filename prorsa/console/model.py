@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from prorsa.clock import seconds
-from prorsa.console.history import DemandHistory, SplitHistory
+from prorsa.console.history import DemandHistory, PoolHistory, SplitHistory, WorkerHistory
+from prorsa.console.log import Log
+from prorsa.console.record import PolicyRecord
 from prorsa.console.requests import Requests
-from prorsa.console.text import ratio
 from prorsa.events import (
     Alert,
     Command,
@@ -21,13 +22,38 @@ from prorsa.events import (
     RunBegin,
     RunEnd,
     Stamped,
+    StepBegin,
+    StepEnd,
+    TrajectoryView,
     View,
+    WeightsUpdateBegin,
+    WeightsUpdateEnd,
+    WorkerDown,
+    WorkerUp,
     WorkerView,
     type_name,
 )
 
 TOPICS: Final = tuple(
-    type_name(cls) for cls in (View, Decision, Override, Command, Flip, Forecast, Alert, RunBegin, RunEnd, Lease)
+    type_name(cls)
+    for cls in (
+        View,
+        Decision,
+        Override,
+        Command,
+        Flip,
+        Forecast,
+        Alert,
+        RunBegin,
+        RunEnd,
+        Lease,
+        WorkerUp,
+        WorkerDown,
+        StepBegin,
+        StepEnd,
+        WeightsUpdateBegin,
+        WeightsUpdateEnd,
+    )
 )
 """What the console listens to."""
 
@@ -41,6 +67,7 @@ class DecisionEntry:
 
     decision: Decision
     repeats: int = 1
+    first_id: int = 0
 
 
 @dataclass(slots=True)
@@ -49,6 +76,11 @@ class FlipEntry:
 
     t_s: float
     latest: Flip
+
+    @property
+    def changes_role(self) -> bool:
+        """Whether it is a flip, and no worker that is taken out of the pool or comes back."""
+        return self.latest.from_role != self.latest.to_role
 
     @property
     def under_way(self) -> bool:
@@ -67,18 +99,22 @@ class ConsoleModel:
         demand: forecast and actual by target (``prefill``, ``decode_admission``), over 15 s from each tick.
         decisions: newest first.
         requests: what operators have asked for.
+        pool, workers: the pool and its workers over time.
+        policies: what each policy has decided so far, as far as this console has seen it.
+        log: what happened, a line an event.
+        trajectories: those that have been going on for longest, as last asked for, with the run time of the answer.
         version: grows with each event that was folded.
     """
 
-    def __init__(self, *, decisions: int = 200, flips: int = 512, alerts: int = 100, worker_points: int = 120) -> None:
-        self._limits = (decisions, flips, alerts, worker_points)
+    def __init__(self, *, decisions: int = 500, flips: int = 512, alerts: int = 100) -> None:
+        self._limits = (decisions, flips, alerts)
         self.requests = Requests()
         self.version = 0
         self.reset()
 
     def reset(self) -> None:
         """Forget the run, as before a jump in a replay; what this console has asked for stays."""
-        decisions, flips, alerts, self._worker_points = self._limits
+        decisions, flips, alerts = self._limits
         self.view: View | None = None
         self.run: RunBegin | None = None
         self.ended: RunEnd | None = None
@@ -90,7 +126,12 @@ class ConsoleModel:
         self.flips: dict[str, FlipEntry] = {}
         self._most_flips = flips
         self.alerts: deque[tuple[int, Alert]] = deque(maxlen=alerts)
-        self.kv_history: dict[str, deque[float | None]] = {}
+        self.pool = PoolHistory()
+        self.workers = WorkerHistory()
+        self.policies = PolicyRecord()
+        self.log = Log()
+        self.trajectories: tuple[TrajectoryView, ...] | None = None
+        self.trajectories_ns: int | None = None
         self._sees_forecasts = False
         self.version += 1
 
@@ -111,11 +152,13 @@ class ConsoleModel:
             case Flip():
                 self._fold_flip(event)
             case Override():
-                self.requests.override(event)
+                self.requests.override(event, t_ns=stamped.t_ns)
             case Command():
-                self.requests.command(event)
+                self._fold_command(event, stamped.t_ns)
             case Alert():
                 self.alerts.appendleft((stamped.t_ns, event))
+            case WorkerUp() | WorkerDown() | StepBegin() | StepEnd() | WeightsUpdateBegin() | WeightsUpdateEnd():
+                pass
             case RunBegin():
                 self.run, self.ended = event, None
             case RunEnd():
@@ -124,21 +167,32 @@ class ConsoleModel:
                 self.lease = event
             case _:
                 return
+        self.log.add(stamped)
         self.now_ns = max(self.now_ns, stamped.t_ns)
+        self.version += 1
+
+    def _fold_command(self, command: Command, t_ns: int) -> None:
+        if not command.asks:
+            self.requests.command(command, t_ns=t_ns)
+        elif command.trajectories is not None:
+            self.stand(command.trajectories, t_ns)
+
+    def stand(self, trajectories: tuple[TrajectoryView, ...] | None, t_ns: int) -> None:
+        """Which trajectories stand out at a run time, as somebody was asked for."""
+        self.trajectories, self.trajectories_ns = trajectories, t_ns
         self.version += 1
 
     def _fold_view(self, view: View) -> None:
         self.view = view
         self.splits.add(seconds(view.tick_ns), view.split)
+        self.pool.add(view)
+        self.workers.add(seconds(view.tick_ns), view.workers)
         if not self._sees_forecasts:
             self._fold_forecast(view.tick_ns, view.forecast)
         for override in view.overrides:
             self.requests.seen_in_view(override, view.tick_ns)
         if view.last_decision is not None and not self.decisions:
             self._fold_decision(view.last_decision)
-        for worker in view.workers:
-            points = self.kv_history.setdefault(worker.worker_id, deque(maxlen=self._worker_points))
-            points.append(ratio(worker.kv_used, worker.kv_capacity))
 
     def _fold_forecast(self, tick_ns: int, rows: tuple[ForecastRow, ...]) -> None:
         for row in rows:
@@ -146,6 +200,7 @@ class ConsoleModel:
                 self.demand[row.target].forecast(tick_ns, row)
 
     def _fold_decision(self, decision: Decision) -> None:
+        self.policies.add(decision)
         newest = self.decisions[0] if self.decisions else None
         if newest is not None and newest.decision.decision_id == decision.decision_id:
             newest.decision = decision
@@ -153,7 +208,7 @@ class ConsoleModel:
             newest.decision = decision
             newest.repeats += 1
         else:
-            self.decisions.appendleft(DecisionEntry(decision))
+            self.decisions.appendleft(DecisionEntry(decision, first_id=decision.decision_id))
 
     def _fold_flip(self, flip: Flip) -> None:
         entry = self.flips.get(flip.flip_id)
@@ -164,7 +219,7 @@ class ConsoleModel:
         if len(self.flips) > self._most_flips:
             del self.flips[next(iter(self.flips))]
 
-    # --- what is asked of it ---------------------------------------------------------------------------------------
+    # --- what is asked of it -----------------------------------------------------------------------------------------
 
     @property
     def tick_s(self) -> float | None:
@@ -180,6 +235,15 @@ class ConsoleModel:
     def proposal(self) -> Decision | None:
         """The plan that waits for approval."""
         return None if self.view is None else self.view.proposal
+
+    def flips_of(self, *, worker_id: str | None = None, decision_id: int | None = None) -> list[FlipEntry]:
+        """The flips of a worker, or of a decision, newest first."""
+        return [
+            entry
+            for entry in reversed(self.flips.values())
+            if (worker_id is None or entry.latest.worker_id == worker_id)
+            and (decision_id is None or entry.latest.decision_id == decision_id)
+        ]
 
     def worker(self, worker_id: str) -> WorkerView | None:
         """A worker of the latest view."""

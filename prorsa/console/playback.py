@@ -10,7 +10,7 @@ from prorsa.console.feeds import HISTORY_S, Sink
 from prorsa.console.model import TOPICS
 from prorsa.console.status import FeedState, FeedStatus
 from prorsa.errors import JournalError
-from prorsa.events import View, type_name
+from prorsa.events import Alert, AnyEvent, Decision, Flip, View, type_name
 
 DEFAULT_SPEED: Final = 20.0
 SLOWEST: Final = 0.25
@@ -43,6 +43,11 @@ class JournalFeed:
     def player(self) -> "JournalFeed":
         """Itself."""
         return self
+
+    @property
+    def position_seq(self) -> int:
+        """``hub_seq`` of the last event that was given."""
+        return 0 if self._playing is None else self._playing.position_seq
 
     def status(self) -> FeedStatus:
         """Where it stands and whether it plays."""
@@ -81,6 +86,11 @@ class JournalFeed:
         else:
             self._playing.pause()
 
+    def pause(self) -> None:
+        """Let time stand still."""
+        if self._playing is not None:
+            self._playing.pause()
+
     def seek(self, t_ns: int) -> None:
         """Jump to a run time, or to the end of the recording that is nearest to it.
 
@@ -102,11 +112,37 @@ class JournalFeed:
         view = next(self._reader.rows(at_seq, types=(type_name(View),)), None)
         self._playing.step(view.hub_seq - at_seq if view is not None else 1)
 
+    def next_moment(self, kind: str) -> int | None:
+        """Run time just past the next decision that moves workers, flip, or alert raised; None if there is none.
+
+        ``kind`` is ``decision``, ``flip`` or ``alert``.
+        """
+        for stamped in self._reader.read(self.position_seq, types=(kind,)):
+            if _is_moment(stamped.event) and self._playing is not None and stamped.t_ns >= self._playing.position_ns:
+                return stamped.t_ns + 1
+        return None
+
+    def set_speed(self, speed: float) -> None:
+        """Set the speed, between a quarter and 640 times that of the run."""
+        self.scale(speed / self._speed)
+
     def scale(self, factor: float) -> None:
         """Multiply the speed, between a quarter and 640 times that of the run."""
         self._speed = min(max(self._speed * factor, SLOWEST), FASTEST)
         if self._playing is not None:
             self._playing.speed = self._speed
+
+
+def _is_moment(event: AnyEvent) -> bool:
+    match event:
+        case Decision():
+            return bool(event.moves)
+        case Flip():
+            return event.state == "fenced" and event.from_role != event.to_role
+        case Alert():
+            return event.severity != "info"
+        case _:
+            return False
 
 
 def _state(playing: JournalPlayer) -> FeedState:

@@ -16,10 +16,18 @@ from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints
 from prorsa.clock import nanoseconds
-from prorsa.events import Command, Override, OverrideView, View
+from prorsa.console.app import ProrsaConsole
+from prorsa.console.components.workers import WorkerTable
+from prorsa.events import Command, Override, OverrideView, PredictedEffect, View
 from tests.console import story
 
-OVERRIDE_KINDS = {"pin": "pin", "override": "split", "freeze": "freeze"}
+OVERRIDE_KINDS = {
+    "pin": "pin",
+    "override": "split",
+    "freeze": "freeze",
+    "drain": "drain",
+    "quarantine": "quarantine",
+}
 
 
 @contextlib.contextmanager
@@ -62,10 +70,15 @@ class TinyController:
             async for stamped in subscriber:
                 event = stamped.event
                 if isinstance(event, Command) and event.state == "requested":
-                    self.seen.append(event)
+                    if not event.asks:
+                        self.seen.append(event)
                     self._answer(event)
 
     def _answer(self, command: Command) -> None:
+        if command.asks:
+            effect = PredictedEffect(current=self.view.split, leads_to=self.view.split)
+            self.publisher.publish(msgspec.structs.replace(command, state="accepted", effect=effect))
+            return
         if "refuse" in command.reason:
             self.publisher.publish(msgspec.structs.replace(command, state="rejected", detail="the guards forbid it"))
             return
@@ -120,6 +133,13 @@ def record(folder: Path, until_s: float = 300.0) -> Path:
     with JournalWriter(journal, run_id="run", meta={}) as writer:
         writer.append([row_of(stamped) for stamped in story.stamped(until_s)])
     return journal
+
+
+def worker_table(app: ProrsaConsole) -> WorkerTable:
+    """The workers of the overview."""
+    table = app.frame.pages["overview"].table
+    assert isinstance(table, WorkerTable)
+    return table
 
 
 def screen_text(app: App[None]) -> str:

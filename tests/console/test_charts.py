@@ -13,7 +13,7 @@ from prorsa.console.components.charts import (
     split_raster,
 )
 from prorsa.console.history import DemandPoint
-from prorsa.console.look import ASCII, DECODE, PREFILL, UNICODE, Look
+from prorsa.console.look import ASCII, DARK, UNICODE, Look
 from prorsa.events import Split
 
 LOOKS = (Look(), Look(UNICODE, colour=False), Look(ASCII), Look(ASCII, colour=False))
@@ -28,8 +28,8 @@ def test_the_ratio_bar_fills_its_width(split: Split, width: int, look: Look) -> 
 def test_the_ratio_bar_gives_each_role_its_share_and_its_letter() -> None:
     cells = ratio_cells(Split(2, 6), 40, Look())
     grounds = [style.bgcolor.name for _, style in cells]
-    assert grounds.count(PREFILL.lower()) == 10
-    assert grounds.count(DECODE.lower()) == 30
+    assert grounds.count(DARK.prefill.lower()) == 10
+    assert grounds.count(DARK.decode.lower()) == 30
     text = "".join(char for char, _ in cells)
     assert "2P" in text
     assert "6D decode" in text
@@ -57,8 +57,8 @@ def test_the_split_chart_leaves_unknown_columns_empty(columns: list[Split | None
 def test_the_split_chart_tiles_exactly_where_the_height_is_that_of_the_pool() -> None:
     raster = split_raster([Split(3, 4, 0, 1)], 8, Look())
     grounds = [row[0][1].bgcolor.name for row in reversed(raster)]
-    assert grounds[:3] == [PREFILL.lower()] * 3
-    assert grounds[4:] == [DECODE.lower()] * 4
+    assert grounds[:3] == [DARK.prefill.lower()] * 3
+    assert grounds[4:] == [DARK.decode.lower()] * 4
 
 
 def test_without_colour_the_roles_have_patterns() -> None:
@@ -75,7 +75,7 @@ def test_a_demand_chart_draws_every_value_and_nothing_where_nothing_is_known(
     values: list[float | None], look: Look
 ) -> None:
     known = points(*values)
-    raster = demand_raster(known, 6, nice_ceiling(peak(known)), look, colour=PREFILL, band="#112233")
+    raster = demand_raster(known, 6, nice_ceiling(peak(known)), look, colour=DARK.prefill, band="#112233")
     assert [len(row) for row in raster] == [len(values) // 2] * 6
     for column in range(len(values) // 2):
         pair = values[2 * column : 2 * column + 2]
@@ -88,7 +88,7 @@ def test_a_demand_chart_draws_every_value_and_nothing_where_nothing_is_known(
 
 def test_a_forecast_that_has_not_settled_has_a_band_and_no_actual() -> None:
     unsettled = [DemandPoint(0.0, 20.0, 50.0, 90.0)] * 4
-    raster = demand_raster(unsettled, 4, 100.0, Look(UNICODE, colour=False), colour=PREFILL, band="#112233")
+    raster = demand_raster(unsettled, 4, 100.0, Look(UNICODE, colour=False), colour=DARK.prefill, band="#112233")
     text = "".join(char for row in raster for char, _ in row)
     assert set(text) <= {"░", " "}
     assert "░" in text

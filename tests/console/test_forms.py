@@ -97,13 +97,15 @@ def test_requests_of_the_forms() -> None:
     model = model_with(story.view_at(500.0, proposal=story.proposal(500.0)))
     worker = model.worker("w0")
     assert worker is not None
-    assert forms.pin(model, worker).ask(REASON | {"role": "decode"}) == Ask("pin", "because", "w0", "decode", 600.0)
-    assert forms.override(model).ask(REASON | {"split": "5:3"}) == Ask("override", "because", None, "5:3", 600.0)
-    assert forms.freeze(model).ask(REASON) == Ask("freeze", "because", None, None, 600.0)
-    assert forms.release(model, ("w1",)).ask(REASON | {"target": "w1"}) == Ask("release", "because", "w1")
-    assert forms.answer_plan(model, "approve").ask(REASON) == Ask("approve", "because", "120")
-    assert forms.mode(model).ask(REASON | {"mode": "observe"}) == Ask("mode", "because", None, "observe")
-    assert forms.policy(model).ask(REASON | {"policy": "colocated"}) == Ask("policy", "because", None, "colocated")
+    assert forms.pin(model, (worker,)).asks(REASON | {"role": "decode"}) == (
+        Ask("pin", "because", "w0", "decode", 600.0),
+    )
+    assert forms.override(model).asks(REASON | {"split": "5:3"}) == (Ask("override", "because", None, "5:3", 600.0),)
+    assert forms.freeze(model).asks(REASON) == (Ask("freeze", "because", None, None, 600.0),)
+    assert forms.release(model, ("w1",)).asks(REASON | {"target": "w1"}) == (Ask("release", "because", "w1"),)
+    assert forms.answer_plan(model, "approve").asks(REASON) == (Ask("approve", "because", "120"),)
+    assert forms.mode(model).asks(REASON | {"mode": "observe"}) == (Ask("mode", "because", None, "observe"),)
+    assert forms.policy(model).asks(REASON | {"policy": "colocated"}) == (Ask("policy", "because", None, "colocated"),)
 
 
 def test_every_form_requires_a_reason() -> None:
@@ -111,7 +113,7 @@ def test_every_form_requires_a_reason() -> None:
     worker = model.worker("w0")
     assert worker is not None
     for form in (
-        forms.pin(model, worker),
+        forms.pin(model, (worker,)),
         forms.override(model),
         forms.freeze(model),
         forms.release(model, ("w1",)),

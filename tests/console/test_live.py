@@ -11,15 +11,17 @@ from textual.widgets import Input
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.wire import Endpoints
 from prorsa.clock import nanoseconds
-from prorsa.console.app import ProrsaConsole, make_console
+from prorsa.console.app import ProrsaConsole
 from prorsa.console.commander import BusCommander
-from prorsa.console.components.dialogs import ActionDialog, ConfirmLeave
+from prorsa.console.components.asking import ConfirmLeave
+from prorsa.console.components.dialogs import ActionDialog
 from prorsa.console.feeds import LiveFeed
+from prorsa.console.launch import make_console
 from prorsa.console.look import Look
 from prorsa.console.requests import RequestLife
 from prorsa.errors import InputError, UnavailableError
 from tests.console import story
-from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller
+from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller, worker_table
 
 SIZE = (120, 40)
 
@@ -39,7 +41,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float
 
 async def shown(pilot: Pilot[None], app: ProrsaConsole, controller: TinyController) -> None:
     controller.show()
-    await until(pilot, lambda: app.model.view is not None and app.overview.body.has_class("shown"))
+    await until(pilot, lambda: app.model.view is not None and app.frame.body.has_class("shown"))
 
 
 async def fill(pilot: Pilot[None], app: ProrsaConsole, **answers: str) -> None:
@@ -147,16 +149,16 @@ async def test_the_frame_survives_the_hub_and_ages_until_it_is_back(tmp_path: Pa
             pilot = await context.__aenter__()
             await shown(pilot, app, controller)
     try:
-        top = app.overview.top
+        top = app.frame.top
         await until(pilot, lambda: "STALE" in top.badges()[0].text or "DISCONNECTED" in top.badges()[0].text)
-        await until(pilot, lambda: app.overview.body.has_class("old"))
-        assert app.table.rows()
+        await until(pilot, lambda: app.frame.body.has_class("old"))
+        assert worker_table(app).rows()
         assert "last frame" in screen_text(app)
         with running_hub(tmp_path) as endpoints:
             async with tiny_controller(endpoints) as controller:
                 controller.show(policy="static:4:4", tick_ns=nanoseconds(9.0))
                 await until(pilot, lambda: top.badges()[0].text == "● LIVE" and "static:4:4" in screen_text(app))
-                assert not app.overview.body.has_class("old")
+                assert not app.frame.body.has_class("old")
     finally:
         await context.__aexit__(None, None, None)
 
@@ -170,7 +172,7 @@ async def test_a_silent_controller_makes_the_frame_old_though_the_hub_lives(tmp_
             publisher.publish(story.view_at(10.0))
             await until(pilot, lambda: app.model.view is not None)
             clock[0] = 4.2
-            await until(pilot, lambda: app.overview.top.badges()[0].text == "STALE 4.2 s")
+            await until(pilot, lambda: app.frame.top.badges()[0].text == "STALE 4.2 s")
             assert "the controller sends no view" in screen_text(app)
 
 

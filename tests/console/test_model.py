@@ -1,10 +1,13 @@
 """What the console knows after the events that it has seen."""
 
+from collections import deque
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prorsa.clock import nanoseconds
+from prorsa.console.history import PoolHistory, WorkerHistory
 from prorsa.console.model import TOPICS, ConsoleModel
 from prorsa.events import (
     Alert,
@@ -134,7 +137,10 @@ def test_reset_forgets_the_run_and_keeps_the_requests() -> None:
 
 
 def test_history_is_bounded() -> None:
-    model = ConsoleModel(decisions=5, flips=5, alerts=5, worker_points=5)
+    model = ConsoleModel(decisions=5, flips=5, alerts=5)
+    model.log.entries = deque(maxlen=5)
+    model.workers = WorkerHistory(recent=5, older=5, older_every_s=1.0)
+    model.pool = PoolHistory(limit=5)
     decision = msgspec.structs.replace(story.decision_at(150.0))
     for index in range(50):
         for event in (
@@ -155,7 +161,8 @@ def test_history_is_bounded() -> None:
         ):
             model.apply(Stamped(index + 1, 0, "test", index + 1, 0, event))
     assert len(model.decisions) == len(model.flips) == len(model.alerts) == 5
-    assert len(model.kv_history["w0"]) == 5
+    assert len(model.workers.points("w0")) == 10
+    assert len(model.pool.points) == len(model.log.entries) == 5
     assert len(list(model.requests)) <= 101
 
 
@@ -164,7 +171,7 @@ def test_a_load_that_was_never_reported_is_unknown() -> None:
     worker = model.worker("w7")
     assert worker is not None
     assert worker.kv_used is None
-    assert set(model.kv_history["w7"]) == {None}
+    assert {view.kv_used for _, view in model.workers.points("w7")} == {None}
     assert model.forecast_row("kv_need") is None
     assert model.score("kv_need") is None
     assert ConsoleModel().forecast_row("prefill") is None

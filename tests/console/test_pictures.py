@@ -10,6 +10,7 @@ from prorsa.console.app import ProrsaConsole
 from prorsa.console.commander import Commander
 from prorsa.console.look import ASCII, Look
 from prorsa.console.status import FeedStatus
+from prorsa.errors import UnavailableError
 from prorsa.events import Stamped
 from tests.console import story
 
@@ -39,8 +40,8 @@ STATES = {
 class NoCommander:
     """Offers the actions, and is never asked for one here."""
 
-    def prepare(self, ask: object) -> object:
-        raise AssertionError(ask)
+    def prepare(self, ask: object, *, dry_run: bool = False) -> object:
+        raise UnavailableError("nobody is there")
 
     async def send(self, command: object) -> object:
         raise AssertionError(command)

@@ -9,7 +9,8 @@ from textual.pilot import Pilot
 
 from prorsa.bus.journal import JournalWriter
 from prorsa.clock import nanoseconds
-from prorsa.console.app import ProrsaConsole, make_console
+from prorsa.console.app import ProrsaConsole
+from prorsa.console.launch import make_console
 from prorsa.console.look import Look
 from prorsa.console.playback import FASTEST, JournalFeed
 from prorsa.errors import JournalError

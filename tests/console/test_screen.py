@@ -5,24 +5,26 @@ import pytest
 from textual.widgets import Input
 
 from prorsa.clock import nanoseconds
-from prorsa.console.app import ProrsaConsole, look_of_environment
+from prorsa.console.app import ProrsaConsole
 from prorsa.console.components.dialogs import ActionDialog
-from prorsa.console.components.workers import COLUMNS, layout
+from prorsa.console.components.table import layout
+from prorsa.console.components.workers import WorkerTable
 from prorsa.console.forms import Ask
-from prorsa.console.look import ASCII, Look
+from prorsa.console.launch import look_of_environment
+from prorsa.console.look import ASCII, LIGHT, Look
 from prorsa.console.model import ConsoleModel
 from prorsa.console.status import FeedStatus
-from prorsa.errors import JournalError
+from prorsa.errors import ConfigError, JournalError, UnavailableError
 from prorsa.events import Command, Split, Stamped, WorkerView
 from tests.console import story
-from tests.console.harness import screen_text
+from tests.console.harness import screen_text, worker_table
 
 
 class NoCommander:
     """Where nothing is to be sent."""
 
-    def prepare(self, ask: Ask) -> Command:
-        raise AssertionError(ask)
+    def prepare(self, ask: Ask, *, dry_run: bool = False) -> Command:
+        raise UnavailableError(f"nobody is there for {ask.verb}, dry run {dry_run}")
 
     async def send(self, command: Command) -> Command:
         raise AssertionError(command)
@@ -57,14 +59,14 @@ async def test_on_loss_the_last_frame_stays_dimmed_with_its_age() -> None:
         app.tick()
         await pilot.pause()
         fresh = screen_text(app)
-        assert not app.overview.body.has_class("old")
+        assert not app.frame.body.has_class("old")
         feed_of(app).status_now = story.live(state="disconnected", age_s=64.0, view_age_s=64.0, retries=7)
         app.tick()
         await pilot.pause()
         text = screen_text(app)
         assert "DISCONNECTED (retry 7)" in text
         assert "last frame 1:04 old" in text
-        assert app.overview.body.styles.opacity < 1
+        assert app.frame.body.styles.opacity < 1
         for word in ("P prefill", "4P:4D", "15 s ahead", "w3"):
             assert text.count(word) == fresh.count(word)
 
@@ -79,7 +81,7 @@ async def test_before_the_first_view_there_are_no_zeros_and_a_hint() -> None:
         assert "––:––:––" in text
 
 
-@pytest.mark.parametrize("key", ["P", "O", "F", "U", "A", "R", "M", "Y"])
+@pytest.mark.parametrize("key", ["P", "O", "F", "U", "A", "R", "M", "Y", "D", "X", "E"])
 async def test_a_read_only_console_opens_no_dialog(key: str) -> None:
     app = console(sends=False)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -148,17 +150,17 @@ async def test_the_cursor_stays_on_its_worker_when_the_order_changes() -> None:
         await pilot.pause()
         app.tick()
         await pilot.press("j", "j", "j", "k")
-        assert app.table.selected is not None
-        assert app.table.selected.worker_id == "w2"
+        assert worker_table(app).selected is not None
+        assert worker_table(app).selected.worker_id == "w2"
         await pilot.press("s", "s")
-        assert app.table.sort_by == "KV"
-        assert app.table.selected.worker_id == "w2"
-        assert [row.worker_id for row in app.table.rows()] != [f"w{index}" for index in range(8)]
-        assert app.table.rows()[-1].worker_id == "w7"  # unknown is not the fullest
+        assert worker_table(app).sort_by == "KV"
+        assert worker_table(app).selected.worker_id == "w2"
+        assert [row.worker_id for row in worker_table(app).rows()] != [f"w{index}" for index in range(8)]
+        assert worker_table(app).rows()[-1].worker_id == "w7"  # unknown is not the fullest
         await pilot.press("G")
-        assert app.table.selected.worker_id == "w7"
+        assert worker_table(app).selected.worker_id == "w7"
         await pilot.press("g", "k")
-        assert app.table.selected == app.table.rows()[0]
+        assert worker_table(app).selected == worker_table(app).rows()[0]
 
 
 async def test_a_long_table_scrolls_with_its_cursor() -> None:
@@ -185,8 +187,8 @@ async def test_a_click_selects_a_worker_and_presses_a_key_of_the_footer() -> Non
         app.tick()
         await pilot.pause()
         await pilot.click("#workers", offset=(5, 5))
-        assert app.table.selected is not None
-        assert app.table.selected.worker_id == "w3"
+        assert worker_table(app).selected is not None
+        assert worker_table(app).selected.worker_id == "w3"
         column = screen_text(app).splitlines()[-1].index("Freeze")
         await pilot.click("#footer", offset=(column, 0))
         await pilot.pause()
@@ -241,10 +243,10 @@ async def test_the_size_decides_what_is_shown(
 @pytest.mark.parametrize("width", range(40, 200, 7))
 @pytest.mark.parametrize("id_cells", [2, 12, 40])
 def test_the_columns_of_the_table_fit(width: int, id_cells: int) -> None:
-    columns = layout(width, id_cells)
+    table = WorkerTable(ConsoleModel(), Look())
+    columns = layout(table.columns(), width, {"WORKER": min(id_cells, 22)})
     assert sum(cells for _, cells in columns) + 2 * (len(columns) - 1) <= width - 2
     assert [column.title for column, _ in columns][:2] == ["WORKER", " ROLE"]
-    assert len(columns) <= len(COLUMNS)
 
 
 async def test_the_ascii_look_draws_nothing_but_ascii() -> None:
@@ -268,6 +270,11 @@ def test_the_look_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert look_of_environment() == Look(ASCII, colour=False)
     monkeypatch.delenv("NO_COLOR")
     assert look_of_environment().colour
+    monkeypatch.setenv("PRORSA_THEME", "light")
+    assert look_of_environment().palette == LIGHT
+    monkeypatch.setenv("PRORSA_THEME", "mauve")
+    with pytest.raises(ConfigError, match="there are dark and light"):
+        look_of_environment()
 
 
 async def test_what_goes_wrong_in_the_feed_ends_the_console_with_its_error() -> None:

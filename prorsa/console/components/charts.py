@@ -7,12 +7,14 @@ the same charts have to work in ASCII and without colour.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from rich.style import Style
 
 from prorsa.console.history import DemandPoint
-from prorsa.console.look import DECODE, MIXED, PREFILL, ROLE_COLOURS, ROLE_LETTERS, SWITCHING, TEXT, Look, RoleKey
+from prorsa.console.look import ROLE_LETTERS, Look, Palette, RoleKey, badge, fg
 from prorsa.events import Split
 
 Cell = tuple[str, Style | None]
@@ -23,14 +25,34 @@ STACK: Final[tuple[RoleKey, ...]] = ("prefill", "switching", "mixed", "decode")
 
 BLANK: Final[Cell] = (" ", None)
 _STEPS = 8
-_GROUND: Final = {role: Style(bgcolor=colour) for role, colour in ROLE_COLOURS.items()}
-_EDGE: Final = {
-    (below, above): Style(color=ROLE_COLOURS[below], bgcolor=ROLE_COLOURS[above]) for below in STACK for above in STACK
-}
-_EDGE_TO_NOTHING: Final = {role: Style(color=colour) for role, colour in ROLE_COLOURS.items()}
-_LINE: Final = Style(color=TEXT, bold=True)
 _DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
+
+
+@dataclass(frozen=True, slots=True)
+class _Inks:
+    """The styles of the areas in one palette: made once, since neighbouring cells of one style are joined."""
+
+    ground: dict[RoleKey, Style]
+    edge: dict[tuple[RoleKey, RoleKey], Style]
+    alone: dict[RoleKey, Style]
+    label: dict[RoleKey, Style]
+    line: Style
+
+
+@cache
+def _inks(palette: Palette) -> _Inks:
+    return _Inks(
+        ground={role: Style(bgcolor=palette.role(role)) for role in STACK},
+        edge={
+            (below, above): Style(color=palette.role(below), bgcolor=palette.role(above))
+            for below in STACK
+            for above in STACK
+        },
+        alone={role: Style(color=palette.role(role)) for role in STACK},
+        label={role: badge(palette.role(role), palette) for role in STACK},
+        line=fg(palette.text, bold=True),
+    )
 
 
 def amounts(split: Split) -> list[tuple[RoleKey, int]]:
@@ -74,15 +96,15 @@ def _within(stack: Sequence[tuple[RoleKey, int]], bottom: int) -> list[tuple[Rol
 
 
 def _stacked_cell(stack: Sequence[tuple[RoleKey, int]], bottom: int, look: Look) -> Cell:
-    parts = _within(stack, bottom)
+    parts, inks = _within(stack, bottom), _inks(look.palette)
     if not parts:
         return BLANK
     role, taken = parts[0]
     if taken == _STEPS:
-        return " ", _GROUND[role]
+        return " ", inks.ground[role]
     block = look.glyphs.levels[taken - 1]
     above = parts[1][0] if len(parts) > 1 else None
-    return block, _EDGE_TO_NOTHING[role] if above is None else _EDGE[role, above]
+    return block, inks.alone[role] if above is None else inks.edge[role, above]
 
 
 def _patterned_cell(stack: Sequence[tuple[RoleKey, int]], bottom: int, look: Look) -> Cell:
@@ -90,7 +112,7 @@ def _patterned_cell(stack: Sequence[tuple[RoleKey, int]], bottom: int, look: Loo
     if not parts:
         return BLANK
     role, _ = max(parts, key=lambda part: part[1])
-    return look.glyphs.patterns[role], _EDGE_TO_NOTHING[role]
+    return look.glyphs.patterns[role], _inks(look.palette).alone[role]
 
 
 def ratio_cells(split: Split | None, width: int, look: Look) -> list[Cell]:
@@ -120,16 +142,10 @@ def _labelled(role: RoleKey, amount: int, length: int, look: Look) -> list[Cell]
         letter,
     )
     if look.colour and not look.glyphs.ascii:
-        return [(char, _INK[role]) for char in label.center(length)[:length]]
-    return [(char, _EDGE_TO_NOTHING[role]) for char in label.center(length, look.glyphs.patterns[role])[:length]]
-
-
-_INK: Final = {
-    "prefill": Style(color="#06141D", bgcolor=PREFILL, bold=True),
-    "decode": Style(color="#1D1400", bgcolor=DECODE, bold=True),
-    "mixed": Style(color="#1D0A15", bgcolor=MIXED, bold=True),
-    "switching": Style(color="#0B0E11", bgcolor=SWITCHING, bold=True),
-}
+        return [(char, _inks(look.palette).label[role]) for char in label.center(length)[:length]]
+    return [
+        (char, _inks(look.palette).alone[role]) for char in label.center(length, look.glyphs.patterns[role])[:length]
+    ]
 
 
 def nice_ceiling(tokens: float) -> float:
@@ -177,7 +193,8 @@ class _Ink:
         self.look = look
         self.half = Style(color=band)
         self.ground = Style(bgcolor=band)
-        self.actual = (_LINE, _LINE + self.ground)
+        line = _inks(look.palette).line
+        self.actual = (line, line + self.ground)
         self.median = (Style(color=colour), Style(color=colour, bgcolor=band))
 
     def cell(self, actual: int, median: int, halves: tuple[bool, bool]) -> Cell:
@@ -228,13 +245,14 @@ def _line_dots(values: Sequence[float | None], height: int, top: float) -> list[
 
 def _ascii_demand(points: Sequence[DemandPoint | None], height: int, top: float, look: Look) -> Raster:
     rows: Raster = []
+    ink = _inks(look.palette).line
     for row in range(height):
         line: list[Cell] = []
         for point in points:
             actual = None if point is None or point.actual is None else point.actual
             level = None if actual is None else min(max(round((1 - actual / top) * (height - 1)), 0), height - 1)
             inside = any(_halves_in_band(point, row, height, top))
-            line.append(("*", _LINE) if level == row else ((look.glyphs.band, None) if inside else BLANK))
+            line.append(("*", ink) if level == row else ((look.glyphs.band, None) if inside else BLANK))
         rows.append(line)
     return rows
 

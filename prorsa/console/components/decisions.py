@@ -3,23 +3,22 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rich.style import Style
-
 from prorsa.clock import seconds
 from prorsa.console.components.charts import bar
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import Line, Look, badge, fit, fit_words, wrap
+from prorsa.console.look import Line, Look, fit, fit_words, wrap
 from prorsa.console.model import ConsoleModel, DecisionEntry
 from prorsa.console.text import count, run_time, span
 from prorsa.events import Alternative, Decision
 
+STATUS_TONES: Final = {"hold": "muted", "applied": "good", "proposed": "warning", "observed": "text"}
 _REASON_CELLS: Final = 20
 """The least room in which the beginning of a reason says something."""
-_STATUS: Final = {
-    "hold": ("HOLD", Style(color="#D5DCE4", bgcolor="#3A4450", bold=True)),
-    "applied": ("APPLIED", badge("#4CC38A")),
-    "proposed": ("PROPOSED", badge("#F0E442")),
-    "observed": ("OBSERVED", badge("#B48EF0")),
+STATUS: Final = {
+    "hold": ("HOLD", "badge-muted"),
+    "applied": ("APPLIED", "badge-good"),
+    "proposed": ("PROPOSED", "badge-warning"),
+    "observed": ("OBSERVED", "badge-replay"),
 }
 
 
@@ -43,9 +42,9 @@ class DecisionPanel(Drawing):
 
     def _headline(self, entry: DecisionEntry, width: int) -> list[Line]:
         decision = entry.decision
-        text, style = _STATUS[decision.status]
+        text, style = STATUS[decision.status]
         line = self.line().gap().add(f" {text} ", style).gap()
-        line.add(_split_change(decision), "strong")
+        line.add(split_change(decision), "strong")
         if decision.wanted != decision.chosen:
             line.add(f" wanted {decision.wanted}", "warning")
         line.gap(2)
@@ -106,7 +105,7 @@ class DecisionPanel(Drawing):
         cost = option.cost or 0.0
         line = self.line().gap().add(self.look.glyphs.live if chosen else " ", "good").gap()
         line.add(fit(str(option.split), 8, self.look), "strong" if chosen else "text")
-        line.add(bar(cost / dearest, 10, self.look), Style(color="#8792A0", bgcolor="#1B232C")).gap()
+        line.add(bar(cost / dearest, 10, self.look), self.look.style("muted") + self.look.style("track")).gap()
         line.add(fit(count(cost), 6, self.look, align="right"), "text").gap(2)
         return line.add(fit_words(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
 
@@ -119,23 +118,22 @@ class DecisionPanel(Drawing):
         if not entries:
             return []
         lines = [self.line(), self._heading("earlier", width)]
-        change = max(len(_split_change(entry.decision)) for entry in entries)
+        change = max(len(split_change(entry.decision)) for entry in entries)
         return lines + [self._short(entry, change, width) for entry in entries]
 
     def _short(self, entry: DecisionEntry, change: int, width: int) -> Line:
         decision = entry.decision
-        text, _ = _STATUS[decision.status]
-        tone = {"hold": "muted", "applied": "good", "proposed": "warning", "observed": "text"}[decision.status]
+        text, _ = STATUS[decision.status]
+        tone = STATUS_TONES[decision.status]
         line = self.line().gap().add(run_time(decision.tick_ns), "muted").gap()
         line.add(fit(text.lower() + (f" ×{entry.repeats}" if entry.repeats > 1 else ""), 10, self.look), tone).gap()
-        line.add(
-            fit(_split_change(decision), change, self.look), "text" if decision.status != "hold" else "muted"
-        ).gap()
+        line.add(fit(split_change(decision), change, self.look), "text" if decision.status != "hold" else "muted").gap()
         room = width - line.width - 1
         return line.add(fit_words(decision.reason, room, self.look), "muted") if room >= _REASON_CELLS else line
 
 
-def _split_change(decision: Decision) -> str:
+def split_change(decision: Decision) -> str:
+    """The split that was chosen, behind the one before where it is another."""
     if decision.current == decision.chosen:
         return str(decision.chosen)
     return f"{decision.current} → {decision.chosen}"

@@ -1,5 +1,6 @@
-"""Dialogs: the one that asks before an action, and the page of keys."""
+"""The dialog that asks before an action: what would come of it, the questions, and two buttons."""
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -11,11 +12,15 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
-from prorsa.console.actions import Action, by_group
 from prorsa.console.forms import Ask, Field, Form
 from prorsa.console.impact import Impact
-from prorsa.console.look import STYLES, Look
-from prorsa.errors import InputError
+from prorsa.console.look import Look
+from prorsa.errors import InputError, ProrsaError
+from prorsa.events import Command
+from prorsa.lines import effect_lines
+
+Rehearse = Callable[[tuple[Ask, ...]], None]
+"""Has the controller asked what would come of requests; :meth:`ActionDialog.told` is called with its answers."""
 
 _NAME_CELLS = 20
 
@@ -31,8 +36,9 @@ class Choice(Static, can_focus=True):
     class Changed(Message):
         """Another word has been chosen."""
 
-    def __init__(self, options: tuple[str, ...], value: str, *, id: str) -> None:  # noqa: A002
+    def __init__(self, options: tuple[str, ...], value: str, look: Look, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
+        self.look = look
         self.options = options
         self.value = value
 
@@ -41,7 +47,8 @@ class Choice(Static, can_focus=True):
         text = Text()
         for option in self.options:
             chosen = option == self.value
-            style = STYLES["strong"] + STYLES.get(option, STYLES["text"]) if chosen else STYLES["muted"]
+            role = option if option in ("prefill", "decode") else "text"
+            style = self.look.style("strong") + self.look.style(role) if chosen else self.look.style("muted")
             text.append(f"[{option}]" if chosen else f" {option} ", style)
             text.append(" ")
         return text
@@ -58,8 +65,11 @@ class Choice(Static, can_focus=True):
         self.action_shift(1)
 
 
-class ActionDialog(ModalScreen[Ask | None]):
-    """Asks a form; gives the request, or None if it was cancelled. The focus starts on Cancel."""
+class ActionDialog(ModalScreen[tuple[Ask, ...] | None]):
+    """Asks a form; gives the requests, or None if it was cancelled. The focus starts on Cancel.
+
+    The effect is first told from the latest view, and then by the controller, which is asked for a dry run.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", show=False),
@@ -67,12 +77,14 @@ class ActionDialog(ModalScreen[Ask | None]):
         Binding("up", "app.focus_previous", show=False),
     ]
 
-    def __init__(self, form: Form, look: Look) -> None:
+    def __init__(self, form: Form, look: Look, rehearse: Rehearse) -> None:
         super().__init__()
         self.form = form
         self.look = look
-        self._questions = {field.name: _question(field) for field in form.fields}
+        self._rehearse = rehearse
+        self._questions = {field.name: _question(field, look) for field in form.fields}
         self._impact = Static(id="impact")
+        self._dry_run = Static(id="dry-run")
         self._error = Static(id="error")
         self._typed_word: str | None = None
         self._typed = Input(id="typed", compact=True)
@@ -81,7 +93,9 @@ class ActionDialog(ModalScreen[Ask | None]):
     def compose(self) -> ComposeResult:
         """The effect on top, the questions, then the buttons."""
         with Vertical(id="dialog"):
-            yield self._impact
+            with VerticalScroll(id="effect", can_focus=False):
+                yield self._impact
+                yield self._dry_run
             for field in self.form.fields:
                 with Horizontal(classes="field"):
                     yield Label(self.look.plain(field.label), classes="name")
@@ -100,6 +114,7 @@ class ActionDialog(ModalScreen[Ask | None]):
         self.query_one("#dialog").border_subtitle = "tab moves, esc cancels"
         self.query_one("#cancel").focus()
         self.update_impact()
+        self._ask_controller()
 
     def answers(self) -> dict[str, str]:
         """What the questions are answered with now."""
@@ -111,6 +126,41 @@ class ActionDialog(ModalScreen[Ask | None]):
         """An answer has changed: what was wrong with the one before is over."""
         self._error.update("")
         self.update_impact()
+        self._ask_controller()
+
+    def _ask_controller(self) -> None:
+        """Have the controller say what would come of the present answers."""
+        try:
+            # A dry run needs no reason; what else is missing is told by the impact.
+            asks = self.form.asks({**self.answers(), "reason": self.answers()["reason"] or "dry run"})
+        except InputError:
+            self._dry_run.update("")
+            self._rehearse(())
+            return
+        self._dry_run.update(self._tell("asking the controller …", "muted"))
+        self._rehearse(asks)
+
+    def told(self, results: Sequence[tuple[Ask, Command | ProrsaError]]) -> None:
+        """What the controller says would come of the answers, request by request."""
+        text = self._tell("The controller, asked for a dry run:", "muted")
+        for ask, result in results:
+            text.append_text(self._told(f"{ask.target}: " if len(results) > 1 else "", result))
+        text.rstrip()
+        self._dry_run.update(text)
+
+    def _told(self, name: str, result: Command | ProrsaError) -> Text:
+        if isinstance(result, ProrsaError):
+            return self._tell(f"{name}no dry run: {result}", "muted")
+        if result.state == "rejected" or result.effect is None:
+            why = result.detail or "it does not say why"
+            return self._tell(f"! {name}the controller would refuse: {why}", "critical")
+        text = self._tell(f"{name}{result.detail or 'it would be accepted'}", "good")
+        for line in effect_lines(result.effect):
+            text.append_text(self._tell(f"  {line}", "warning" if line.startswith("guard") else "text"))
+        return text
+
+    def _tell(self, text: str, style: str) -> Text:
+        return Text(self.look.plain(text) + "\n", self.look.style(style))
 
     def update_impact(self) -> None:
         """Say what the present answers would do, by the present view."""
@@ -119,7 +169,7 @@ class ActionDialog(ModalScreen[Ask | None]):
         except InputError as error:
             # No effect can be named yet: an effect of earlier answers must not stay on the screen.
             self._typed_word = None
-            text = Text(self.look.plain(str(error)), STYLES["muted"])
+            text = Text(self.look.plain(str(error)), self.look.style("muted"))
         else:
             self._typed_word = impact.typed
             text = self._describe(impact)
@@ -130,10 +180,10 @@ class ActionDialog(ModalScreen[Ask | None]):
     def _describe(self, impact: Impact) -> Text:
         text = Text()
         for name, value in impact.facts:
-            text.append(f"{name:<{_NAME_CELLS}}", STYLES["muted"])
-            text.append(self.look.plain(value) + "\n", STYLES["text"])
+            text.append(f"{name:<{_NAME_CELLS}}", self.look.style("muted"))
+            text.append(self.look.plain(value) + "\n", self.look.style("text"))
         for warning in impact.warnings:
-            text.append(f"! {self.look.plain(warning)}\n", STYLES["warning"])
+            text.append(f"! {self.look.plain(warning)}\n", self.look.style("warning"))
         text.rstrip()
         return text
 
@@ -163,122 +213,14 @@ class ActionDialog(ModalScreen[Ask | None]):
         if self._typed_word is not None and self._typed.value != self._typed_word:
             self._refuse(f"type {self._typed_word} to confirm", "typed")
             return
-        self.dismiss(self.form.ask(answers))
+        self.dismiss(self.form.asks(answers))
 
     def _refuse(self, text: str, field: str) -> None:
-        self._error.update(Text(f"! {self.look.plain(text)}", STYLES["critical"]))
+        self._error.update(Text(f"! {self.look.plain(text)}", self.look.style("critical")))
         self.query_one(f"#{field}").focus()
 
 
-def _question(field: Field) -> Choice | Input:
+def _question(field: Field, look: Look) -> Choice | Input:
     if field.options:
-        return Choice(field.options, field.value, id=field.name)
+        return Choice(field.options, field.value, look, id=field.name)
     return Input(field.value, placeholder=field.hint, id=field.name, compact=True, select_on_focus=False)
-
-
-class AskText(ModalScreen[str | None]):
-    """Asks for one line of text."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", show=False)]
-
-    def __init__(self, field: Field, title: str) -> None:
-        super().__init__()
-        self.field = field
-        self.title_text = title
-
-    def compose(self) -> ComposeResult:
-        """The question and its field."""
-        with Vertical(id="dialog"):
-            yield Input(self.field.value, placeholder=self.field.hint, id=self.field.name, compact=True)
-            yield Static(id="error")
-
-    def on_mount(self) -> None:
-        """Show what is asked."""
-        self.query_one("#dialog").border_title = self.title_text
-
-    @on(Input.Submitted)
-    def submit(self, event: Input.Submitted) -> None:
-        """Give the text, if it passes the check."""
-        try:
-            if self.field.check is not None:
-                self.field.check(event.value)
-        except InputError as error:
-            self.query_one("#error", Static).update(Text(f"! {error}", STYLES["critical"]))
-            return
-        self.dismiss(event.value)
-
-    def action_cancel(self) -> None:
-        """Give nothing."""
-        self.dismiss(None)
-
-
-class ConfirmLeave(ModalScreen[bool]):
-    """Asks before leaving while something that was asked for has not come into effect."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n", "answer(False)", "Stay", show=False),
-        Binding("y,q", "answer(True)", "Quit", show=False),
-        Binding("left,up", "app.focus_previous", show=False),
-        Binding("right,down", "app.focus_next", show=False),
-    ]
-
-    def __init__(self, pending: list[str]) -> None:
-        super().__init__()
-        self.pending = pending
-
-    def compose(self) -> ComposeResult:
-        """What is pending, and two buttons."""
-        with Vertical(id="dialog"):
-            yield Static("Not in effect yet:\n" + "\n".join(f"  {text}" for text in self.pending), markup=False)
-            yield Static("They go on without the console.", classes="muted")
-            with Horizontal(id="buttons"):
-                yield Button("Stay", id="stay", compact=True)
-                yield Button("Quit", id="quit", compact=True, variant="warning")
-
-    def on_mount(self) -> None:
-        """Name the question."""
-        self.query_one("#dialog").border_title = "Quit the console?"
-        self.query_one("#stay").focus()
-
-    @on(Button.Pressed)
-    def pressed(self, event: Button.Pressed) -> None:
-        """Answer by button."""
-        self.dismiss(event.button.id == "quit")
-
-    def action_answer(self, leave: bool) -> None:
-        """Answer by key."""
-        self.dismiss(leave)
-
-
-class HelpPage(ModalScreen[None]):
-    """All keys, made from the list of actions."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,f1", "app.pop_screen", "Close", show=False)
-    ]
-
-    def __init__(self, available: list[Action], look: Look) -> None:
-        super().__init__()
-        self.available = available
-        self.look = look
-
-    def compose(self) -> ComposeResult:
-        """A block a group."""
-        with VerticalScroll(id="help"):
-            yield Static(self._keys())
-
-    def on_mount(self) -> None:
-        """Name the page."""
-        self.query_one("#help").border_title = "Keys"
-        self.query_one("#help").border_subtitle = "esc closes"
-
-    def _keys(self) -> Text:
-        text = Text()
-        for group, actions in by_group(self.available).items():
-            text.append(f"{group}\n", STYLES["strong"])
-            for action in actions:
-                text.append(f"  {self.look.plain(action.shown):<6}", STYLES["prefill"])
-                text.append(f"{self.look.plain(action.help)}\n", STYLES["text"])
-            text.append("\n")
-        text.rstrip()
-        return text

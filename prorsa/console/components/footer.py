@@ -6,11 +6,9 @@ from rich.style import Style
 
 from prorsa.console.actions import Action, footer
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import Line, Look, fg
+from prorsa.console.look import Line, Look
 from prorsa.console.model import ConsoleModel
 from prorsa.console.status import FeedKind
-
-_KEY = Style(color="#0E1318", bgcolor="#8792A0", bold=True)
 
 
 class Footer(Drawing):
@@ -43,8 +41,10 @@ class Footer(Drawing):
         """One line of keys."""
         line = self.line().gap()
         for action in self.fitting(width):
-            click = Style(meta={"@click": f"app.{action.id}"})
-            line.add(f" {action.shown} ", _KEY + click).add(f" {action.label}", fg("#D5DCE4") + click).gap(2)
+            click = Style(meta={"@click": f"app.do('{action.id}')"})
+            line.add(f" {action.shown} ", self.look.style("key") + click).add(
+                f" {action.label}", self.look.style("text") + click
+            ).gap(2)
         return [line]
 
 

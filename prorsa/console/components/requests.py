@@ -9,7 +9,7 @@ from prorsa.console.model import ConsoleModel
 from prorsa.console.requests import ENDED, RequestLife
 from prorsa.console.text import span
 
-_TONES = {
+TONES = {
     "requested": "warning",
     "accepted": "text",
     "draining": "warning",
@@ -79,7 +79,7 @@ class RequestPanel(Drawing):
         return f"{life.owner}: {life.reason}"
 
     def _note_tone(self, life: RequestLife) -> str:
-        return _TONES[life.state] if life.state in ("rejected", "unanswered") else "muted"
+        return TONES[life.state] if life.state in ("rejected", "unanswered") else "muted"
 
     def _states(self, line: Line, life: RequestLife, room: int) -> None:
         """As many of the states as there is room for, the latest for sure."""
@@ -89,4 +89,4 @@ class RequestPanel(Drawing):
         for index, state in enumerate(states):
             if index:
                 line.add(" → ", "faint")
-            line.add(state, _TONES[state] if index == len(states) - 1 else "muted")
+            line.add(state, TONES[state] if index == len(states) - 1 else "muted")

@@ -3,34 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rich.style import Style
-
 from prorsa.clock import seconds
 from prorsa.console.components.charts import ratio_cells
 from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import (
-    CRITICAL,
-    FAINT,
-    GOOD,
-    TEXT,
-    WARNING,
-    Line,
-    Look,
-    badge,
-    fit_words,
-)
+from prorsa.console.look import Line, Look, fit_words
 from prorsa.console.model import ConsoleModel
 from prorsa.console.status import Badge, FeedStatus, badges
 from prorsa.console.text import count, percent, run_time, speed
 from prorsa.events import View
 
-_TONES: Final = {
-    "good": badge(GOOD),
-    "warning": badge(WARNING),
-    "critical": badge(CRITICAL),
-    "replay": badge("#B48EF0"),
-    "muted": Style(color=TEXT, bgcolor=FAINT, bold=True),
-}
 _STATES: Final = ("ready", "prefill", "decode", "tool", "sandbox", "reward")
 
 
@@ -54,7 +35,7 @@ class TopBar(Drawing):
         """As much as there is room for, the state first."""
         line = self.line()
         for item in self.badges():
-            line.add(f" {item.text} ", _TONES[item.tone]).gap()
+            line.add(f" {item.text} ", f"badge-{item.tone}").gap()
         status = self.status
         right = self._link()
         room = width - right.width - 1
@@ -154,7 +135,7 @@ class Timeline(Drawing):
         mark = "o" if self.look.glyphs.ascii else "●"
         done, rest = ("=", "-") if self.look.glyphs.ascii else ("━", "─")
         line.add(run_time(status.from_ns), "muted").gap()
-        line.add(done * passed, Style(color="#B48EF0")).add(mark, Style(color="#B48EF0", bold=True))
+        line.add(done * passed, "accent").add(mark, "accent")
         line.add(rest * (length - 1 - passed), "faint").gap().add(run_time(status.to_ns), "muted")
         return [line]
 

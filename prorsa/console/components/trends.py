@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from rich.style import Style
 
@@ -17,14 +17,9 @@ from prorsa.console.components.charts import (
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.history import resample
 from prorsa.console.look import (
-    BAND_DECODE,
-    BAND_PREFILL,
-    DECODE,
-    PREFILL,
-    STYLES,
-    TEXT,
     Line,
     Look,
+    Palette,
     fg,
     fit,
 )
@@ -76,14 +71,20 @@ class Target:
 
     key: str
     title: str
-    short: str
-    colour: str
-    band: str
+    short: Literal["prefill", "decode"]
+
+    def colour(self, palette: Palette) -> str:
+        """The colour of its line."""
+        return palette.role(self.short)
+
+    def band(self, palette: Palette) -> str:
+        """The ground of its band."""
+        return palette.band_prefill if self.short == "prefill" else palette.band_decode
 
 
 TARGETS: Final = (
-    Target("prefill", "prefill demand", "prefill", PREFILL, BAND_PREFILL),
-    Target("decode_admission", "decode admission", "decode", DECODE, BAND_DECODE),
+    Target("prefill", "prefill demand", "prefill"),
+    Target("decode_admission", "decode admission", "decode"),
 )
 
 
@@ -160,19 +161,27 @@ class SplitChart(Chart):
     def _flips(self, from_s: float, to_s: float, columns: int) -> Line:
         marks = [" "] * columns
         for flip in self.model.flips.values():
-            if from_s <= flip.t_s <= to_s:
+            if from_s <= flip.t_s <= to_s and flip.changes_role:
                 column = min(int((flip.t_s - from_s) / (to_s - from_s) * columns), columns - 1)
                 marks[column] = self.look.glyphs.up if flip.latest.to_role == "prefill" else self.look.glyphs.down
         line = self.line().add(fit("flip", _AXIS - 2, self.look, align="right"), "muted").gap(2)
-        styles = {self.look.glyphs.up: fg(PREFILL), self.look.glyphs.down: fg(DECODE)}
+        styles = {self.look.glyphs.up: self.look.style("prefill"), self.look.glyphs.down: self.look.style("decode")}
         return line.extend([(mark, styles.get(mark)) for mark in marks])
 
 
 class DemandChart(Chart):
     """Forecast against actual of one target over 15 s, at the tick the forecast was made."""
 
-    def __init__(self, model: ConsoleModel, look: Look, window: Window, target: Target) -> None:
-        super().__init__(model, look, window, id=target.key.replace("_", "-"))
+    def __init__(
+        self,
+        model: ConsoleModel,
+        look: Look,
+        window: Window,
+        target: Target,
+        *,
+        id: str | None = None,  # noqa: A002 - Textual's own name
+    ) -> None:
+        super().__init__(model, look, window, id=id or target.key.replace("_", "-"))
         self.target = target
 
     def now(self) -> str:
@@ -190,7 +199,10 @@ class DemandChart(Chart):
         found = self.model.demand[self.target.key].window(*bounds)
         points = resample(found, *bounds, 2 * columns)
         top = nice_ceiling(peak(points))
-        raster = demand_raster(points, rows, top, self.look, colour=self.target.colour, band=self.target.band)
+        palette = self.look.palette
+        raster = demand_raster(
+            points, rows, top, self.look, colour=self.target.colour(palette), band=self.target.band(palette)
+        )
         labels = {0: count(top), rows - 1: "0"}
         if rows > 4:
             labels[(rows - 1) // 2] = count(top / 2)
@@ -207,10 +219,10 @@ class DemandChart(Chart):
 
     def _legend(self, width: int) -> Line:  # noqa: ARG002 - cut to the width by the caller
         glyphs = self.look.glyphs
-        line = self.line().add("* " if glyphs.ascii else "━━ ", fg(TEXT, bold=True)).add("actual", "muted").gap(2)
+        line = self.line().add("* " if glyphs.ascii else "━━ ", "strong").add("actual", "muted").gap(2)
         if self.look.colour and not glyphs.ascii:
-            line.add("━━ ", fg(self.target.colour)).add("p50", "muted").gap(2)
-            line.add("   ", Style(bgcolor=self.target.band))
+            line.add("━━ ", fg(self.target.colour(self.look.palette))).add("p50", "muted").gap(2)
+            line.add("   ", Style(bgcolor=self.target.band(self.look.palette)))
         else:
             line.add(glyphs.band * 3, "muted")
         return line.add(" p10–p90", "muted")
@@ -254,5 +266,5 @@ class Sparks(Drawing):
         points = resample(self.model.demand[target.key].window(from_s, to_s), from_s, to_s, columns)
         values = [None if point is None else point.p50 for point in points]
         line = self.line().gap().add(fit(f"{target.short} need", _NAME, self.look), "muted")
-        line.add(sparkline(values, peak(points), self.look), fg(target.colour)).gap(2)
-        return line.add("15 s: ", "muted").add(expectation(self.model, target.key), STYLES["text"])
+        line.add(sparkline(values, peak(points), self.look), fg(target.colour(self.look.palette))).gap(2)
+        return line.add("15 s: ", "muted").add(expectation(self.model, target.key), "text")

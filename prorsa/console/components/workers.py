@@ -1,246 +1,133 @@
-"""The table of workers: role, load, KV and state, with a cursor that the actions refer to."""
+"""The table of workers: role, load, KV and state, with a cursor and marks that the actions refer to."""
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rich.style import Style
-from textual import events as textual_events
 
 from prorsa.console.components.charts import bar, sparkline
-from prorsa.console.components.drawing import Drawing
-from prorsa.console.look import ROLE_LETTERS, STYLES, Line, Look, fg, fit
+from prorsa.console.components.table import Column, Piece, SortKey, Table, cell, number
+from prorsa.console.history import natural
+from prorsa.console.look import ROLE_LETTERS, Look, fit
 from prorsa.console.model import ConsoleModel
 from prorsa.console.text import count, percent, ratio, span
 from prorsa.events import WorkerView
 
-SORTS: Final = ("id", "role", "KV", "queue")
-_SORTED_COLUMN: Final = {"id": "worker", "role": "role", "KV": "kv", "queue": "queue"}
-_OLD_TELEMETRY_S = 5.0
-_SELECTED: Final = Style(bgcolor="#1F2A36")
-_HEAD: Final = Style(color="#8792A0", underline=False, bold=True)
-
-Piece = tuple[str, str | Style]
+OLD_TELEMETRY_S: Final = 5.0
+"""Age of a worker's telemetry past which what it says is drawn as old."""
+OUT_STATES: Final = ("dead", "quarantined")
+_ROLES: Final = ("prefill", "decode", "mixed")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its title, its width, and what it says of a worker. Columns of low ``rank`` come first to a screen."""
+class WorkerTable(Table[WorkerView]):
+    """The workers of the latest view. What an old report says is faint: it may not hold any more."""
 
-    title: str
-    width: int
-    rank: int
-    say: Callable[["WorkerTable", WorkerView, int], Sequence[Piece]]
-    align: Literal["left", "right"] = "left"
-    stretch: int = 0
-    """How many cells it may grow by, where there is room."""
+    title = "workers"
+    empty = "no worker has registered yet"
 
+    def __init__(self, model: ConsoleModel, look: Look, *, id: str = "workers", roomy: bool = False) -> None:  # noqa: A002
+        self._roomy = roomy
+        super().__init__(model, look, id=id)
 
-def _say_id(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    return [(fit(worker.worker_id, width, table.look), "strong")]
+    def all_rows(self) -> Sequence[WorkerView]:
+        """The workers by id, ``w2`` before ``w10``: the registry's order."""
+        return () if self.model.view is None else self.model.view.workers
 
+    def key_of(self, row: WorkerView) -> str:
+        """The worker's id."""
+        return row.worker_id
 
-def _say_role(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    letter = ROLE_LETTERS[worker.role]
-    pinned: Piece = ("*", "warning") if worker.pinned else (" ", "text")
-    if worker.to_role is not None and worker.to_role != worker.role:
-        to = worker.to_role
-        return [
-            pinned,
-            (letter, worker.role),
-            (f" {table.look.glyphs.arrow} ", "muted"),
-            (fit(f"{ROLE_LETTERS[to]}", width - 5, table.look), to),
-        ]
-    return [pinned, (fit(f"{letter} {worker.role}", width - 1, table.look), worker.role)]
+    def text_of(self, row: WorkerView) -> str:
+        """Id, role, state, and what holds it."""
+        held = f"pinned {row.pinned}" if row.pinned else ""
+        return f"{row.worker_id} {row.role} {row.to_role or ''} {row.state} {held} {self._note(row)}"
 
+    def sorts(self) -> Mapping[str, SortKey | None]:
+        """By id, role, KV, queue, state and age; what is not known comes last."""
+        return {
+            "id": None,
+            "role": lambda row: (_ROLES.index(row.role), natural(row.worker_id)),
+            "KV": lambda row: -(ratio(row.kv_used, row.kv_capacity) or -1.0),
+            "queue": lambda row: -(-1 if row.queued is None else row.queued),
+            "state": lambda row: (row.state == "serving", row.state, natural(row.worker_id)),
+            "age": lambda row: -(-1.0 if row.age_s is None else row.age_s),
+        }
 
-def _say_state(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    if worker.state == "serving":
-        return [(fit(worker.state, width, table.look), "muted")]
-    if worker.state in ("dead", "quarantined"):
-        return [(fit(f"! {worker.state}", width, table.look), "critical")]
-    return [(fit(worker.state, width, table.look), "warning")]
+    def widths(self, rows: Sequence[WorkerView]) -> Mapping[str, int]:
+        """Ids get up to 22 cells."""
+        return {"WORKER": min(max((len(row.worker_id) for row in rows), default=0), 22)}
 
+    def columns(self) -> Sequence[Column[WorkerView]]:
+        """What is said of a worker, the most wanted first to a screen."""
+        return (
+            Column("WORKER", 7, 0, self._say_id, sort="id"),
+            Column(" ROLE", 10, 0, self._say_role, sort="role"),
+            Column("STATE", 11, 1, self._say_state, sort="state"),
+            Column("KV", 10, 1, self._say_kv, stretch=14, sort="KV"),
+            Column("KV TREND", 14, 6, self._say_trend, stretch=16),
+            Column("BUSY", 4, 2, lambda row, w: self._number(row, percent(row.busy), w), align="right"),
+            Column("QUEUE", 6, 3, lambda row, w: self._number(row, count(row.queued), w), align="right", sort="queue"),
+            Column("RUN", 4, 3, lambda row, w: self._number(row, count(row.running), w), align="right"),
+            Column("PRE/S", 5, 4, lambda row, w: self._number(row, count(row.prefill_tokens_per_s), w), align="right"),
+            Column("OUT/S", 5, 4, lambda row, w: self._number(row, count(row.output_tokens_per_s), w), align="right"),
+            Column("AGE", 6, 5, self._say_age, align="right", sort="age"),
+            Column("EPOCH", 5, 8, lambda row, w: number(str(row.epoch), w, self.look, "muted"), align="right"),
+            Column("HELD", 16, 7 if self._roomy else 9, self._say_note, stretch=40 if self._roomy else 0),
+        )
 
-def _say_kv(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    used = ratio(worker.kv_used, worker.kv_capacity)
-    number = fit(percent(used), 4, table.look, align="right")
-    style = "critical" if used is not None and used >= 0.95 else "text"
-    colour = "faint" if used is None else worker.role
-    return [(bar(used, width - 5, table.look), _track(colour)), (" ", "text"), (number, style)]
+    def _old(self, row: WorkerView) -> bool:
+        return row.age_s is not None and row.age_s > OLD_TELEMETRY_S
 
+    def _number(self, row: WorkerView, text: str, width: int) -> list[Piece]:
+        return number(text, width, self.look, "faint" if self._old(row) else "text")
 
-def _track(role: str) -> Style:
-    return STYLES[role] + Style(bgcolor="#1B232C")
+    def _say_id(self, row: WorkerView, width: int) -> list[Piece]:
+        return cell(row.worker_id, width, self.look, "strong")
 
+    def _say_role(self, row: WorkerView, width: int) -> list[Piece]:
+        letter = ROLE_LETTERS[row.role]
+        pinned: Piece = ("*", "warning") if row.pinned else (" ", "text")
+        if row.to_role is not None and row.to_role != row.role:
+            arrow = f" {self.look.glyphs.arrow} "
+            to = fit(ROLE_LETTERS[row.to_role], width - 5, self.look)
+            return [pinned, (letter, row.role), (arrow, "muted"), (to, row.to_role)]
+        return [pinned, (fit(f"{letter} {row.role}", width - 1, self.look), row.role)]
 
-def _say_trend(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    points = list(table.model.kv_history.get(worker.worker_id, ()))[-width:]
-    return [(fit(sparkline(points, 1.0, table.look), width, table.look, align="right"), worker.role)]
+    def _say_state(self, row: WorkerView, width: int) -> list[Piece]:
+        if row.state == "serving":
+            return cell(row.state, width, self.look, "muted")
+        if row.state in OUT_STATES:
+            return cell(f"! {row.state}", width, self.look, "critical")
+        return cell(row.state, width, self.look, "warning")
 
+    def _say_kv(self, row: WorkerView, width: int) -> list[Piece]:
+        used = ratio(row.kv_used, row.kv_capacity)
+        full = used is not None and used >= 0.95
+        faint = used is None or self._old(row)
+        style = "faint" if faint else "critical" if full else "text"
+        colour: Style = self.look.style("faint" if faint else row.role) + self.look.style("track")
+        share = fit(percent(used), 4, self.look, align="right")
+        return [(bar(used, width - 5, self.look), colour), (" ", "text"), (share, style)]
 
-def _number(read: Callable[[WorkerView], str], style: str = "text") -> Callable[..., Sequence[Piece]]:
-    def say(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-        text = read(worker)
-        known = text != count(None)
-        return [(fit(text, width, table.look, align="right"), style if known else "faint")]
+    def _say_trend(self, row: WorkerView, width: int) -> list[Piece]:
+        points = self.model.workers.series(row.worker_id, _kv_share, width)
+        return cell(sparkline(points, 1.0, self.look), width, self.look, row.role, right=True)
 
-    return say
+    def _say_age(self, row: WorkerView, width: int) -> list[Piece]:
+        return cell(span(row.age_s), width, self.look, "warning" if self._old(row) else "muted", right=True)
 
+    def _say_note(self, row: WorkerView, width: int) -> list[Piece]:
+        note = self._note(row)
+        return cell(note, width, self.look, "muted" if note == "not flippable" else "warning")
 
-def _say_age(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    old = worker.age_s is not None and worker.age_s > _OLD_TELEMETRY_S
-    return [(fit(span(worker.age_s), width, table.look, align="right"), "warning" if old else "muted")]
-
-
-def _say_pin(table: "WorkerTable", worker: WorkerView, width: int) -> Sequence[Piece]:
-    if worker.pinned:
-        return [(fit(f"pinned {worker.pinned}", width, table.look), "warning")]
-    if worker.flippable is False:
-        return [(fit("not flippable", width, table.look), "muted")]
-    return [(" " * width, "text")]
-
-
-COLUMNS: Final = (
-    Column("WORKER", 7, 0, _say_id),
-    Column(" ROLE", 10, 0, _say_role),
-    Column("STATE", 11, 1, _say_state),
-    Column("KV", 10, 1, _say_kv, stretch=14),
-    Column("KV TREND", 14, 6, _say_trend, stretch=16),
-    Column("BUSY", 4, 2, _number(lambda worker: percent(worker.busy)), align="right"),
-    Column("QUEUE", 6, 3, _number(lambda worker: count(worker.queued)), align="right"),
-    Column("RUN", 4, 3, _number(lambda worker: count(worker.running)), align="right"),
-    Column("PRE/S", 5, 4, _number(lambda worker: count(worker.prefill_tokens_per_s)), align="right"),
-    Column("OUT/S", 5, 4, _number(lambda worker: count(worker.output_tokens_per_s)), align="right"),
-    Column("AGE", 6, 7, _say_age, align="right"),
-    Column("EPOCH", 5, 8, _number(lambda worker: str(worker.epoch), "muted"), align="right"),
-    Column("HELD", 14, 9, _say_pin),
-)
-_GAP = 2
-
-
-def layout(width: int, id_cells: int = 7) -> list[tuple[Column, int]]:
-    """The columns that fit into ``width`` and how wide each is; spare room goes to those that stretch.
-
-    ``id_cells`` is the longest worker id; ids get up to 22 cells, and what they take beyond 7 counts first.
-    """
-    extra = {"WORKER": min(max(id_cells, 7), 22) - 7}
-    room = width - 2 + _GAP - extra["WORKER"]
-    chosen: list[Column] = []
-    for column in sorted(COLUMNS, key=lambda column: column.rank):
-        if column.width + _GAP > room:
-            break
-        chosen.append(column)
-        room -= column.width + _GAP
-    for column in chosen:
-        if column.stretch:
-            extra[column.title] = min(column.stretch, room)
-            room -= extra[column.title]
-    return [(column, column.width + extra.get(column.title, 0)) for column in COLUMNS if column in chosen]
+    def _note(self, row: WorkerView) -> str:
+        out = self.model.requests.holding_out(row.worker_id)
+        if out is not None:
+            return f"{out.verb} by {out.owner}: {out.reason}"
+        if row.pinned:
+            return f"pinned {row.pinned}"
+        return "not flippable" if row.flippable is False else ""
 
 
-class WorkerTable(Drawing, can_focus=True):
-    """The workers of the latest view. The cursor stays on its worker whatever the order."""
-
-    def __init__(self, model: ConsoleModel, look: Look) -> None:
-        super().__init__(model, look, id="workers", classes="panel")
-        self.sort_by = SORTS[0]
-        self.selected_id: str | None = None
-        self._first_row = 0
-
-    def rows(self) -> list[WorkerView]:
-        """The workers in the order they are shown."""
-        workers = [] if self.model.view is None else list(self.model.view.workers)
-        workers.sort(key=lambda worker: _natural(worker.worker_id))
-        if self.sort_by == "role":
-            workers.sort(key=lambda worker: ("prefill", "decode", "mixed").index(worker.role))
-        elif self.sort_by == "KV":
-            workers.sort(key=lambda worker: -(ratio(worker.kv_used, worker.kv_capacity) or -1.0))
-        elif self.sort_by == "queue":
-            workers.sort(key=lambda worker: -(-1 if worker.queued is None else worker.queued))
-        return workers
-
-    @property
-    def selected(self) -> WorkerView | None:
-        """The worker under the cursor."""
-        rows = self.rows()
-        return rows[self._index(rows)] if rows else None
-
-    def _index(self, rows: Sequence[WorkerView]) -> int:
-        ids = [worker.worker_id for worker in rows]
-        return ids.index(self.selected_id) if self.selected_id in ids else 0
-
-    def move(self, steps: int) -> None:
-        """Move the cursor; it stops at both ends."""
-        rows = self.rows()
-        if rows:
-            self.select(min(max(self._index(rows) + steps, 0), len(rows) - 1))
-
-    def select(self, row: int) -> None:
-        """Put the cursor on a row; -1 is the last."""
-        rows = self.rows()
-        if rows:
-            self.selected_id = rows[row].worker_id
-            self.redraw()
-
-    def sort(self) -> None:
-        """Sort by the next of :data:`SORTS`."""
-        self.sort_by = SORTS[(SORTS.index(self.sort_by) + 1) % len(SORTS)]
-        self.redraw()
-
-    def content_lines(self) -> int:
-        """A row a worker and the header."""
-        return 1 + (0 if self.model.view is None else len(self.model.view.workers))
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The header and the rows around the cursor."""
-        rows = self.rows()
-        columns = layout(width, max((len(worker.worker_id) for worker in rows), default=0))
-        room = max(height - 1, 1)
-        cursor = self._index(rows) if rows else 0
-        self._first_row = min(max(self._first_row, cursor - room + 1), cursor, max(len(rows) - room, 0))
-        shown = rows[self._first_row : self._first_row + room]
-        return [self._header(columns), *(self._row(worker, columns, width, rows[cursor]) for worker in shown)]
-
-    def _header(self, columns: Sequence[tuple[Column, int]]) -> Line:
-        line = self.line().gap()
-        for column, width in columns:
-            title = column.title + (
-                self.look.glyphs.down if column.title.strip().lower() == self.sort_by.lower() else ""
-            )
-            line.add(fit(title, width, self.look, align=column.align), _HEAD).gap(_GAP)
-        return line
-
-    def _row(self, worker: WorkerView, columns: Sequence[tuple[Column, int]], width: int, cursor: WorkerView) -> Line:
-        selected = worker.worker_id == cursor.worker_id
-        line = self.line().add(self.look.glyphs.cursor if selected else " ", fg("#B48EF0"))
-        for column, cells in columns:
-            for text, style in column.say(self, worker, cells):
-                line.add(text, style)
-            line.gap(_GAP)
-        line.to(width)
-        if selected:
-            line.segments = [segment._replace(style=_SELECTED + segment.style) for segment in line.segments]
-        return line
-
-    def on_click(self, event: textual_events.Click) -> None:
-        """Select the worker that was clicked."""
-        offset = event.get_content_offset(self)
-        if offset is not None and 1 <= offset.y <= len(self.rows()) - self._first_row:
-            self.select(self._first_row + offset.y - 1)
-
-    def on_mouse_scroll_down(self) -> None:
-        """Move the cursor down."""
-        self.move(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Move the cursor up."""
-        self.move(-1)
-
-
-def _natural(text: str) -> tuple[tuple[bool, int, str], ...]:
-    """A key under which ``w2`` comes before ``w10``."""
-    return tuple(
-        (not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.findall(r"\d+|\D+", text)
-    )
+def _kv_share(worker: WorkerView) -> float | None:
+    return ratio(worker.kv_used, worker.kv_capacity)

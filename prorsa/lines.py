@@ -3,6 +3,7 @@
 from prorsa.clock import seconds
 from prorsa.events import (
     Alert,
+    AnyEvent,
     Command,
     Decision,
     Flip,
@@ -18,12 +19,13 @@ from prorsa.events import (
 
 def line_of(stamped: Stamped) -> str | None:
     """A line, or None for an event that is nothing to tell (a decision that holds)."""
-    text = _text(stamped)
+    text = text_of(stamped.event)
     return None if text is None else f"{seconds(stamped.t_ns):9.1f} s  {text}"
 
 
-def _text(stamped: Stamped) -> str | None:
-    match stamped.event:
+def text_of(event: AnyEvent) -> str | None:
+    """What an event says in a line, or None for one that is nothing to tell."""
+    match event:
         case Decision(status="hold"):
             return None
         case Decision() as decision:
