@@ -124,7 +124,6 @@ def test_outcomes_are_what_forecasts_are_scored_against(scenario):
                 row = settled.get((target, horizon_s, second))
                 if row is not None:
                     compared += 1
-                    # The KV of a request before its first token counts that token; the events do not.
                     assert (total, arrivals) == pytest.approx((row.actual, row.actual_arrivals), rel=2e-3)
     assert compared > 60
 

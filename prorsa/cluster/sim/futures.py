@@ -58,7 +58,7 @@ def _output(state: State) -> NDArray[Any]:
         w = int(state.ranks["worker"][rank])
         running = state.running[rank, : state.ranks["running"][rank]]
         if len(running):
-            output[running] += int(state.workers["steps"][w]) + steps_done(state, w) - rows["join_step"][running]
+            output[running] += int(state.ranks["steps"][rank]) + steps_done(state, w) - rows["join_step"][running]
     return output
 
 
@@ -111,4 +111,4 @@ def _move_finishes(s: State, rank: int) -> None:
             first = trajectory.finish_step
     r.next_finish = first
     if worker.doing == DECODING:
-        end_block_at(s, r.worker, first - worker.steps)
+        end_block_at(s, r.worker, first - r.steps)

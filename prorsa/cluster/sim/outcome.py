@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.cluster.sim import engine, records
-from prorsa.cluster.sim.state import FETCH, PREFILL, QUEUED, READY, RETRACTED, ROLE_PREFILL, State
+from prorsa.cluster.sim.decode_clock import output_of
+from prorsa.cluster.sim.jit import entry
+from prorsa.cluster.sim.state import FETCH, PREFILL, QUEUED, READY, ROLE_MIXED, State
 
 SETTLE_S: Final = 300.0
 """Simulated seconds past the longest horizon in which requests of it may still be prefilled. Those that are not count
@@ -31,7 +33,7 @@ class Outcome:
             within the horizon; ``prefill_arrivals``: of the latter alone.
         decode_admission: prompt + answer of the requests that decode admits within the horizon;
             ``admission_arrivals``: of those that are not ready now.
-        kv_need: the most KV that decode holds at any whole second within the horizon.
+        kv_need: the most KV of requests that decode has admitted at any whole second within the horizon.
     """
 
     prefill: float
@@ -118,7 +120,7 @@ def _settle(state: State, until_s: float, room: int) -> NDArray[Any]:
 
 
 def _run_on(state: State, until_s: float, room: int) -> tuple[NDArray[Any], list[tuple[float, float]]]:
-    """Records until then, and the KV that decode holds, once a second."""
+    """Records until then, and the KV of what decode has admitted, once a second."""
     logs, kv = [], []
     while True:
         stopped = engine.run(state, until_s, room)
@@ -126,13 +128,21 @@ def _run_on(state: State, until_s: float, room: int) -> tuple[NDArray[Any], list
         logs.append(state.log[:count].copy())
         state.totals["logged"] = 0
         if stopped == engine.TICKED:
-            kv.append((float(state.totals["now_s"][0]), _decode_kv(state)))
+            kv.append((float(state.totals["now_s"][0]), float(_held_kv(state))))
         elif stopped in (engine.REACHED, engine.FINISHED):
             return np.concatenate(logs), kv
 
 
-def _decode_kv(state: State) -> float:
-    """KV of the requests that decode holds, those in host memory too: it needs them back."""
-    decoding = state.workers["role"][state.ranks["worker"]] != ROLE_PREFILL
-    rows = state.trajectories[state.trajectories["phase"] == RETRACTED]
-    return float(state.ranks["locked"][decoding].sum() + rows["prompt"].sum() + rows["output"].sum())
+@entry
+def _held_kv(s: State) -> int:
+    """Prompt and output so far of the requests that decode has admitted, what siblings share counted for each."""
+    tokens = 0
+    for i in range(len(s.trajectories)):
+        trajectory = s.trajectories[i]
+        if trajectory.decode < 0:
+            continue
+        mixed = s.workers[s.ranks[trajectory.decode].worker].role == ROLE_MIXED
+        # A colocated rank admits when it starts to prefill.
+        if not mixed or trajectory.phase >= PREFILL:
+            tokens += trajectory.prompt + (output_of(s, i) if trajectory.slot >= 0 else trajectory.output)
+    return tokens
