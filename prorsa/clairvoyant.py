@@ -17,11 +17,6 @@ from prorsa.driving import Driver
 from prorsa.errors import ConfigError
 from prorsa.events import Role, Split
 
-ROLLOUTS: Final = 300
-"""Changes of plan that are tried over a run, about; looks are spread evenly over the best fixed split's makespan."""
-REACH: Final = 2
-"""Workers that one change moves at most."""
-
 Plan = tuple[tuple[float, Split], ...]
 Score = tuple[float, float]
 """The main figure, then the makespan; smaller is better."""
@@ -77,14 +72,18 @@ class Clairvoyant:
         policy: plays the plan.
         start: the plan to begin with: the run must have been started in its roles.
         decide_s: run seconds between two decisions.
+        rollouts: changes of plan that are tried over the run, about; looks are spread evenly over the makespan of
+            ``start``, and are at most as many as decisions.
     """
 
-    def __init__(self, policy: Planned, start: Start, mode: Literal["async", "sync"], decide_s: float) -> None:
+    def __init__(
+        self, policy: Planned, start: Start, mode: Literal["async", "sync"], decide_s: float, rollouts: int
+    ) -> None:
         self._policy = policy
         self._start = start
         self._mode = mode
         self._best = start.score
-        self._every_s = max(decide_s, start.makespan_s * _CHANGES / ROLLOUTS)
+        self._every_s = max(decide_s, start.makespan_s * _CHANGES / rollouts)
         self._next_s = 0.0
         self._rollouts = start.rollouts
         self._changes = 0

@@ -9,7 +9,7 @@ from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.controller import Controller
-from prorsa.control.policies import CLAIRVOYANT, Planned, Policy, colocated_settings, make_policy
+from prorsa.control.policies import Planned, Policy, colocated_settings, make_policy, rollouts_of
 from prorsa.control.seen import perfect_rows
 from prorsa.control.view import make_view
 from prorsa.driving import Driver
@@ -47,8 +47,8 @@ def simulate(
     """
     started = time.perf_counter()
     workload = workload or make_workload(plan)
-    make = _foresee if plan.control.policy == CLAIRVOYANT else _decide
-    run = make(plan, workload, recorder)
+    rollouts = rollouts_of(plan.control.policy)
+    run = _decide(plan, workload, recorder) if rollouts is None else _foresee(plan, workload, recorder, rollouts)
     run.to_the_end(progress)
     row = report(plan, run.driver.simulation, run.driver.controller, time.perf_counter() - started)
     row["search"] = None if run.clairvoyant is None else run.clairvoyant.summary()
@@ -67,15 +67,15 @@ def _decide(plan: RunPlan, workload: Workload, recorder: Recorder | None) -> "_R
     return _Run(plan, simulation, policy, recorder, None)
 
 
-def _foresee(plan: RunPlan, workload: Workload, recorder: Recorder | None) -> "_Run":
-    policy = Planned(CLAIRVOYANT)
+def _foresee(plan: RunPlan, workload: Workload, recorder: Recorder | None, rollouts: int) -> "_Run":
+    policy = Planned(plan.control.policy)
     emit = _wants_events(plan, policy, recorder)
     mode = plan.scenario.mode
     start = best_start(
         plan.scenario.workers, lambda roles: make_simulation(plan, workload, emit=False, roles=roles), mode
     )
     simulation = make_simulation(plan, workload, emit=emit, roles=start.roles)
-    return _Run(plan, simulation, policy, recorder, Clairvoyant(policy, start, mode, plan.control.decide_s))
+    return _Run(plan, simulation, policy, recorder, Clairvoyant(policy, start, mode, plan.control.decide_s, rollouts))
 
 
 class _Run:

@@ -6,15 +6,16 @@ event as they are.
 
 from prorsa.control.policies.base import Context, Policy, Want
 from prorsa.control.policies.fixed import (
+    CLAIRVOYANT,
     COLOCATED_TUNED,
     Colocated,
     Planned,
     Static,
     colocated_settings,
     parse_split,
+    rollouts_of,
 )
 from prorsa.control.policies.names import (
-    CLAIRVOYANT,
     POLICIES,
     SIMULATED,
     STATIC_BEST,
@@ -38,4 +39,5 @@ __all__ = [
     "make_policy",
     "make_simulated",
     "parse_split",
+    "rollouts_of",
 ]

@@ -7,6 +7,9 @@ from prorsa.errors import ConfigError
 from prorsa.events import Split
 
 COLOCATED_TUNED: Final = "colocated:tuned"
+CLAIRVOYANT: Final = "clairvoyant"
+ROLLOUTS: Final = 300
+"""What ``clairvoyant`` tries over a run, about, where its name says nothing else."""
 
 
 class Static:
@@ -64,7 +67,7 @@ class Colocated:
 
 
 class Planned:
-    """``clairvoyant``: a plan made elsewhere, by somebody who may know the future.
+    """``clairvoyant``, ``clairvoyant:N``: a plan made elsewhere, by somebody who may know the future.
 
     Attributes:
         plan: splits wanted from a time on (run seconds, ascending); before the first the present split stays.
@@ -127,6 +130,20 @@ def colocated_settings(name: str) -> Colocated | None:
     if name == COLOCATED_TUNED:
         return Colocated(name)
     return parse_colocated(name) if name == "colocated" or name.startswith("colocated:") else None
+
+
+def rollouts_of(name: str) -> int | None:
+    """How many rollouts ``clairvoyant`` or ``clairvoyant:N`` may make, about; None for any other policy.
+
+    Raises:
+        ConfigError: unless N is a positive whole number.
+    """
+    base, colon, count = name.partition(":")
+    if base != CLAIRVOYANT:
+        return None
+    if colon and not _is_positive(count):
+        raise ConfigError(f"policy {name}: give clairvoyant:N with the number of rollouts, as in clairvoyant:100")
+    return int(count) if colon else ROLLOUTS
 
 
 def _is_positive(text: str) -> bool:

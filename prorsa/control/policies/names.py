@@ -6,7 +6,16 @@ from typing import Final
 from prorsa.control.policies.analytic import Analytic
 from prorsa.control.policies.base import Policy
 from prorsa.control.policies.dynamo import DynamoLike
-from prorsa.control.policies.fixed import COLOCATED_TUNED, Colocated, Planned, Static, colocated_settings, parse_split
+from prorsa.control.policies.fixed import (
+    CLAIRVOYANT,
+    COLOCATED_TUNED,
+    Colocated,
+    Planned,
+    Static,
+    colocated_settings,
+    parse_split,
+    rollouts_of,
+)
 from prorsa.control.policies.guarded import SUFFIX, Guarded
 from prorsa.control.policies.reactive import Arrow, Proportional, Reactive
 from prorsa.errors import ConfigError
@@ -19,7 +28,6 @@ _RULES: Final[dict[str, Callable[[str], Policy]]] = {
 }
 
 STATIC_BEST: Final = "static:best"
-CLAIRVOYANT: Final = "clairvoyant"
 
 SIMULATED: Final = (STATIC_BEST, COLOCATED_TUNED, CLAIRVOYANT)
 """Names that only a simulation can run: they are found by trying, or know the future."""
@@ -45,7 +53,7 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
     """
     if name in ("analytic", "default"):
         return Analytic(name)
-    if name in SIMULATED:
+    if name in SIMULATED or rollouts_of(name) is not None:
         raise ConfigError(f"policy {name} is found by trying futures: it is for `prorsa simulate` alone")
     if (mixed := colocated_settings(name)) is not None:
         return mixed
@@ -68,6 +76,6 @@ def make_simulated(name: str, workers: int) -> Policy:
         return Static(name, parse_split(f"1:{max(workers - 1, 1)}", None, where=f"policy {name}"))
     if name == COLOCATED_TUNED:
         return Colocated(name)
-    if name == CLAIRVOYANT:
+    if rollouts_of(name) is not None:
         return Planned(name)
     return make_policy(name, workers)
