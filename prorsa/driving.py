@@ -1,11 +1,12 @@
 """A controller over a simulated cluster: what one says is fed to the other, tick by tick."""
 
+import copy
 from collections.abc import Callable, Iterable
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.control.controller import Controller, Step
-from prorsa.events import AnyEvent, ForecastRow, Stamped
+from prorsa.events import AnyEvent, ForecastRow, Move, Stamped
 
 
 def _forget(_: Stamped) -> None:
@@ -38,6 +39,12 @@ class Driver:
         self._keep = keep
         self._seqs: dict[str, int] = {}
 
+    def fork(self) -> "Driver":
+        """An independent copy that goes on as this one would, and whose events nobody keeps."""
+        forked = Driver(self.simulation.copy(), copy.deepcopy(self.controller), self.tick_s, ticks=self.ticks)
+        forked.hub_seq, forked._seqs = self.hub_seq, dict(self._seqs)
+        return forked
+
     @property
     def due_s(self) -> float:
         """When the next tick is."""
@@ -53,6 +60,16 @@ class Driver:
         now_s = self.due_s
         self.ticks += 1
         self._carry_out(self.controller.tick(nanoseconds(now_s), self.hub_seq, perfect), now_s)
+
+    def observe(self, source: str, t_s: float, event: AnyEvent) -> None:
+        """Feed the controller an event from elsewhere, such as an operator's command."""
+        self._carry_out(self.controller.observe(self.stamp(source, t_s, event)), t_s)
+
+    def start(self, moves: tuple[Move, ...], t_s: float) -> None:
+        """Start flips that somebody else has decided, where they are still possible."""
+        step = Step()
+        self.controller.start(moves, 0, nanoseconds(t_s), step)
+        self._carry_out(step, t_s)
 
     def stamp(self, source: str, t_s: float, event: AnyEvent) -> Stamped:
         """Give an event its place in the run."""

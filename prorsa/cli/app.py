@@ -306,6 +306,37 @@ def backtest(*journals: Path, horizon: str = "5,15,30", as_json: Json = False) -
 
 
 @app.command
+def whatif(
+    policy: str,
+    *,
+    at: Looking | None = None,
+    journal: Path | None = None,
+    at_s: Annotated[Duration | None, Parameter(name="--at", converter=duration)] = None,
+    for_s: For = 120.0,
+    to_the_end: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Json = False,
+) -> int:
+    """Compare the policy that decides with another one from a moment on, on copies of the simulated pool.
+
+    Parameters
+    ----------
+    policy
+        The policy to suppose; static:P:D is a split.
+    journal
+        A recording, as a journal or run directory, instead of the live run.
+    at_s
+        The moment, in run time from the beginning, as in 12m; by default the latest.
+    for_s
+        How far both go on, in run time.
+    to_the_end
+        Go on to the end of the rollout.
+    """
+    from prorsa.cli.clients import show_what_if
+
+    return show_what_if(at or Looking(), policy, journal, at_s, None if to_the_end else for_s, as_json=as_json)
+
+
+@app.command
 def console(*, at: Looking | None = None, replay: Path | None = None, read_only: bool = False) -> int:
     """Open the operator console on a live run or a recording.
 

@@ -12,11 +12,11 @@ from prorsa.bus.commands import CommandClient
 from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints, HubStatus
-from prorsa.lines import effect_lines, line_of
 from prorsa.cli.options import Acting, Looking, journal_in
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
 from prorsa.events import Command, View
+from prorsa.lines import effect_lines, line_of
 from prorsa.serve.rundir import find_run
 
 ANSWER_WITHIN_S = 10.0
@@ -98,6 +98,37 @@ def open_console(at: Looking, replay: Path | None, *, read_only: bool) -> int:
         owner=owner,
         keys=Keys.find(at.keys),
     )
+
+
+def show_what_if(
+    at: Looking, policy: str, journal: Path | None, at_s: float | None, for_s: float | None, *, as_json: bool
+) -> int:
+    """Print two futures of a run, side by side."""
+    from prorsa.whatif import suppose
+
+    found = suppose(journal_in(journal or find_run(at.connect).path), policy, at_s=at_s, for_s=for_s)
+    if as_json:
+        print_json(found.to_json())
+        return 0
+    futures = (found.as_it_was, found.supposed)
+    narrate(f"{found.scenario}, {found.as_it_was.over_s:.0f} s on from {found.at_s:.0f} s")
+    recorded = UNKNOWN if found.copy.ended_recorded is None else str(found.copy.ended_recorded)
+    narrate(f"the copy has {found.copy.ended} trajectories ended at that moment, the recording {recorded}")
+    rows = [
+        [
+            future.policy,
+            number(future.output_tokens),
+            number(future.prefill_tokens),
+            str(future.trajectories_ended),
+            percent(future.gpu_idle_ratio),
+            str(future.flips),
+            str(future.course[-1].split),
+        ]
+        for future in futures
+    ]
+    print_table(("policy", "output tokens", "prefill tokens", "ended", "GPU idle", "flips", "split then"), rows)
+    narrate(f"output: {found.gain:+.1%}" if found.gain is not None else "output: nothing to compare")
+    return 0
 
 
 def _client(at: Looking) -> CommandClient:

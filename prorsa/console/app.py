@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import on
@@ -38,6 +39,7 @@ class ProrsaConsole(App[None]):
         feed: where the events come from; its status is asked for at every tick.
         commander: what sends commands; None makes the console read-only.
         desk: what answers for single trajectories; None leaves them unknown.
+        journal: the run's journal, if it is on this machine: for exports and what-if.
         look: characters and colours.
         tick_s: wall seconds between two drawings.
     """
@@ -52,6 +54,7 @@ class ProrsaConsole(App[None]):
         commander: Commander | None,
         *,
         desk: Desk | None = None,
+        journal: Path | None = None,
         look: Look | None = None,
         tick_s: float = TICK_S,
     ) -> None:
@@ -67,6 +70,8 @@ class ProrsaConsole(App[None]):
         self._kind = feed.status().kind
         self.frame = Frame(self.model, self.look, kind=self._kind, read_only=self.read_only)
         self.steering = Steering(self, commander)
+        self.journal = journal
+        self.supposing = Supposing(self, journal)
         self._doers = self._all_doers()
         self._desk = desk
         self._asked_s = 0.0
@@ -78,7 +83,7 @@ class ProrsaConsole(App[None]):
         self.set_class(self.look.glyphs.ascii, "ascii")
 
     def _all_doers(self) -> Mapping[str, Doer]:
-        parts = (self.steering, Looking(self), Playing(self), Keeping(self), Supposing(self))
+        parts = (self.steering, Looking(self), Playing(self), Keeping(self), self.supposing)
         doers: dict[str, Doer] = {name: doer for part in parts for name, doer in part.doers().items()}
         return doers | {"pause": lambda _: self.hold(), "leave": lambda _: self.leave()}
 

@@ -1,4 +1,4 @@
-"""Keeping what is shown: the screen as a picture, a stretch of a recording as a table."""
+"""Keeping what is shown: the screen as a picture, a stretch of the run as a table."""
 
 import asyncio
 import csv
@@ -13,7 +13,6 @@ from prorsa.console.commandline import Spoken
 from prorsa.console.components.asking import AskFields
 from prorsa.console.forms import Field
 from prorsa.console.looking import parse_time_s
-from prorsa.console.playback import JournalFeed
 from prorsa.console.steering import Doer
 from prorsa.errors import InputError
 from prorsa.events import ForecastTarget, View, type_name
@@ -52,7 +51,13 @@ class Keeping:
         self._app.notify(f"The screen is in {path}.", markup=False)
 
     def export(self, spoken: Spoken | None) -> None:
-        """Write a stretch of the recording as CSV: the one that was named, or the one that is asked for."""
+        """Write a stretch of the run as CSV: the one that was named, or the one that is asked for.
+
+        Raises:
+            InputError: without the run's journal on this machine, or for words that are no stretch.
+        """
+        if self._app.journal is None:
+            raise InputError("export reads the run's journal: open the console on its directory, where that is")
         if spoken is not None and len(spoken.words) == 3:
             from_text, to_text, file = spoken.words
             self._begin(Stretch(parse_time_s(from_text), parse_time_s(to_text), Path(file)))
@@ -72,12 +77,11 @@ class Keeping:
                 stretch = (parse_time_s(answers["from"]), parse_time_s(answers["to"]), Path(answers["file"]))
                 self._begin(Stretch(*stretch))
 
-        self._app.push_screen(AskFields(fields, "Write a stretch of the recording as CSV", self._app.look), go)
+        self._app.push_screen(AskFields(fields, "Write a stretch of the run as CSV", self._app.look), go)
 
     def _begin(self, stretch: Stretch) -> None:
-        feed = self._app.feed
-        assert isinstance(feed, JournalFeed)
-        self._app.start(self._export(feed.directory, stretch))
+        assert self._app.journal is not None
+        self._app.start(self._export(self._app.journal, stretch))
 
     async def _export(self, journal: Path, stretch: Stretch) -> None:
         try:

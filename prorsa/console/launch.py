@@ -76,7 +76,7 @@ def make_console(
     """The console that :func:`run_console` runs; see there."""
     if replay is not None:
         recording = JournalFeed(replay)
-        return ProrsaConsole(recording, None, desk=JournalDesk(recording), look=look_of_environment())
+        return ProrsaConsole(recording, None, desk=JournalDesk(recording), journal=replay, look=look_of_environment())
     if endpoints is None and run_dir is None:
         raise InputError("nothing to show: name a run directory, a hub's endpoints, or a journal to replay")
     if endpoints is None:
@@ -89,5 +89,6 @@ def make_console(
         feed,
         None if looks else BusCommander(endpoints, owner=owner, keys=keys),
         desk=BusDesk(endpoints, owner=owner, keys=keys),
+        journal=run_dir / "journal" if run_dir is not None else None,
         look=look_of_environment(),
     )

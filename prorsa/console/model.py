@@ -236,6 +236,15 @@ class ConsoleModel:
         """The plan that waits for approval."""
         return None if self.view is None else self.view.proposal
 
+    def contexts_held(self) -> float | None:
+        """How many contexts of today's mean length the caches of the workers in the pool hold; None where unknown."""
+        view = self.view
+        if view is None or not view.mean_context_tokens:
+            return None
+        capacities = [w.kv_capacity for w in view.workers if w.state not in ("dead", "quarantined")]
+        known = [capacity for capacity in capacities if capacity is not None]
+        return sum(known) / view.mean_context_tokens if known and len(known) == len(capacities) else None
+
     def flips_of(self, *, worker_id: str | None = None, decision_id: int | None = None) -> list[FlipEntry]:
         """The flips of a worker, or of a decision, newest first."""
         return [

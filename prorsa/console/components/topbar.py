@@ -99,7 +99,11 @@ class SplitBar(Drawing):
 
     def _trajectories(self, line: Line, view: View) -> None:
         live = sum(view.trajectories.get(state, 0) for state in (*_STATES, "dispatched"))
+        held = self.model.contexts_held()
+        crowded = held is not None and live > held
         line.add(f"{live}", "strong").add(" live", "muted")
+        if held is not None:
+            line.add(f" ({'! ' if crowded else ''}caches hold {held:.0f})", "warning" if crowded else "muted")
         if view.done is not None:
             line.add(" · ", "faint").add(count(view.done))
             line.add(f"/{view.total}" if view.total is not None else "", "muted").add(" done", "muted")
