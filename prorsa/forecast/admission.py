@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.demand import LATER_ERROR, QUANTILES, PrefillDemand, Sums, widen
+from prorsa.forecast.demand import LATER_ERROR, QUANTILES, PrefillDemand, Sums, matched, scaled, widen
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
 from prorsa.forecast.sources import Outlook, Steps
@@ -58,8 +58,7 @@ class AdmissionDemand:
         if number > 0 and second.max() > 0:
             # What comes back has the contexts of those that live, grown by as much as the means say.
             mean = float(tokens[-1] / second[-1]) + self._answer
-            shift = SIZE_GRID.index(mean) - SIZE_GRID.index(self._outlook.mean_context_tokens)
-            counts += second[:, None] * np.roll(e.contexts / number, shift)
+            counts += second[:, None] * scaled(e.contexts / number, self._outlook.mean_context_tokens, mean)
         first = SIZE_GRID.index(cycle.first_prompt + self._answer)
         counts[:, first] += self._upto["sampler"][0] - self._burst
         return counts
@@ -74,7 +73,8 @@ class AdmissionDemand:
         comes = burst_by[:, None] > 1.0 - QUANTILES
         whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
         later = sum(row[2] + row[0] * self._answer for row in self._upto.values()) - self._burst_tokens
-        middle = spread + self.sure[:, None] + comes * whole[:, None]
+        random = self.mean - self.sure - self._burst_tokens
+        middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
         arrivals = Sums(self.mean, widen(middle, LATER_ERROR * later))
         return arrivals, self._total(arrivals)
 

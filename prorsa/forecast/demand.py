@@ -42,6 +42,20 @@ def widen(quantiles: Array, deviation: Array) -> Array:
     return widened
 
 
+def matched(spread: Array, counts: Array, mean: Array) -> Array:
+    """Quantiles (float64[H, 3]) of the sums of ``counts``, scaled to ``mean``: bins round sizes, means are exact."""
+    rounded = np.maximum(counts @ SIZES, 1e-9)
+    exact: Array = spread * (np.maximum(mean, 0.0) / rounded)[:, None]
+    return exact
+
+
+def scaled(shares: Array, mean: float, to: float) -> Array:
+    """A distribution over size bins (float64[bins]) moved from one mean to another, by whole bins."""
+    shift = SIZE_GRID.index(to) - SIZE_GRID.index(mean)
+    moved: Array = np.roll(shares, shift)
+    return moved
+
+
 class PrefillDemand:
     """Uncached tokens that become ready, by source and horizon.
 
@@ -77,13 +91,16 @@ class PrefillDemand:
         outlook, cycle = self._outlook, self._outlook.cycle
         counts = outlook.expected.counts + outlook.expected.found @ learner.appended.shares
         second = self._upto["second"][0]
-        found = second * (1.0 - outlook.lost)
+        lost, share = outlook.lost
+        found = second * (1.0 - lost)
         counts += found[:, None] * outlook.appended
         answer = cycle.uncached_output * cycle.answer_tokens
         counts[:, SIZE_GRID.index(answer)] += found * (answer >= 1.0)
         contexts, number = outlook.expected.contexts, outlook.expected.totals[4]
         if number > 0:
-            counts += (second * outlook.lost)[:, None] * (contexts / number)
+            mean = outlook.mean_context_tokens
+            missed = share * mean + cycle.answer_tokens + cycle.appended_tokens
+            counts += (second * lost)[:, None] * scaled(contexts / number, mean, missed)
         first = learner.classes @ learner.first_prompts.shares[:MAX_WORKLOADS][: len(learner.keys.workloads)]
         counts += (self._upto["sampler"][0] - self._burst)[:, None] * first
         return counts
@@ -99,7 +116,8 @@ class PrefillDemand:
         comes = burst_by[:, None] > 1.0 - QUANTILES
         whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
         later = self.by_source["second"] + self.by_source["sampler"] - self._burst_tokens
-        middle = spread + self.sure[:, None] + comes * whole[:, None]
+        random = self.mean - self.sure - self._burst_tokens
+        middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
         quantiles = widen(middle, LATER_ERROR * later)
         error = np.full(len(self.mean), BACKLOG_ERROR * backlog_tokens)
         return Sums(self.mean, quantiles), Sums(self.mean, widen(quantiles, error))

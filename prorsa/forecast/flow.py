@@ -20,8 +20,8 @@ class Cycle(NamedTuple):
     """How long the parts of a turn take and what they bring.
 
     Attributes:
-        output, gap, reward, start: float64[K], probability a second of the time that a fresh answer, a gap, a reward
-            and a start-up take, rounded to whole seconds.
+        output, gap, reward, start: float64[K], probability a second of the time from admission to the end of the answer,
+            and of the time that a gap, a reward and a start-up take, rounded to whole seconds.
         lost, lost_share: float64[K], chance that a context is lost over a gap of so many seconds, and how much goes.
         answer_tokens: mean of an answer; ``appended_tokens`` of what a tool brings.
         uncached_output: share of an answer that the next prefill computes again.
@@ -49,7 +49,6 @@ class Pool(NamedTuple):
     Attributes:
         tokens_per_s: uncached tokens that admission lets through a second.
         wait_s: until all that waits now is admitted; ``pause_s`` for which the workers stand still.
-        latency_s: from admission to the first token.
         output_rate: output tokens a second of one request.
         left: trajectories that may still be dispatched; ``replaced`` of those that end, how many are replaced.
         flush_from: second from which contexts are gone.
@@ -59,7 +58,6 @@ class Pool(NamedTuple):
     tokens_per_s: float
     wait_s: float
     pause_s: float
-    latency_s: float
     output_rate: float
     left: float
     replaced: float
@@ -73,7 +71,7 @@ class Streams(NamedTuple):
 
     ``tool``, ``box``, ``second``, ``sampler`` become ready; ``going`` float64[3, K] are answers that end before another
     turn, their contexts and outputs; ``ending`` float64[2, K] answers that are the last, and contexts; ``rewarded``
-    float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue that begin to decode: those that go on,
+    float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue that are admitted: those that go on,
     those that end, prompt tokens of all; ``admitted`` float64[3, K] requests that arrive after now and are admitted,
     their prompt tokens, prompt tokens of the queue; ``released`` float64[K] KV; ``ended`` float64[K] trajectories;
     ``kv`` float64[K], KV that decode holds; ``batch`` float64[K] requests that decode.
@@ -183,8 +181,7 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
             share = (min(last_s, at + 1.0) - max(first_s, float(at))) / (last_s - first_s)
             s.admitted[0, at] += share * count
             s.admitted[1, at] += share * prompt
-            start = int(at + 0.5 + p.latency_s)
-            _answer(k, start, share * count, share * prompt, c.end, c, s, began, stopped)
+            _answer(k, at, share * count, share * prompt, c.end, c, s, began, stopped)
             at += 1
     _hold(p, s, began, stopped)
 

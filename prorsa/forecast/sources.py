@@ -99,7 +99,7 @@ class Outlook:
         streams: what moves, a second; ``sampler`` includes the burst.
         cycle: what a turn takes and brings on average.
         appended: float64[size bins], shares of sizes of what the next results append.
-        lost: chance that a context is lost over a gap, on average.
+        lost: chance that a context is lost over a gap, on average, and the share of it that is missing then.
         burst: float64[K], first requests of the next burst, weighted by the probability that it comes.
         burst_by: float64[H], probability that the burst has come by the horizon.
         queue: requests that wait for prefill, and how fast they are served.
@@ -111,7 +111,7 @@ class Outlook:
     streams: Streams
     cycle: Cycle
     appended: Array
-    lost: float
+    lost: tuple[float, float]
     burst: Array
     burst_by: Array
     queue: Queue
@@ -130,7 +130,9 @@ class Outlook:
         """Expected uncached tokens of requests that come back."""
         c = self.cycle
         found = c.uncached_output * c.answer_tokens + c.appended_tokens
-        return (1.0 - self.lost) * found + self.lost * self.mean_context_tokens
+        chance, share = self.lost
+        missed = share * self.mean_context_tokens + c.answer_tokens + c.appended_tokens
+        return (1.0 - chance) * found + chance * missed
 
 
 class Lookout:
@@ -198,7 +200,7 @@ class Lookout:
         seen = float(learner.classes @ learner.first_prompts.means[: len(learner.keys.workloads)])
         return self._plan.expected_prompt_tokens or seen
 
-    def _cycle(self, e: Expected, m: Beliefs, ends: Array, wait_s: float) -> tuple[Cycle, Array, float]:
+    def _cycle(self, e: Expected, m: Beliefs, ends: Array, wait_s: float) -> tuple[Cycle, Array, tuple[float, float]]:
         """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
         learner, steps = self._learner, self._steps
         coming = e.coming.reshape(-1, TURN_BUCKETS)
@@ -210,7 +212,8 @@ class Lookout:
         sizes = following.ravel()
         answering = e.answering if e.answering.sum() > 0 else coming.sum(axis=1)
         answering = answering / answering.sum()
-        output = self._mixed(learner.keys.output_key, answering, m.output_rate)
+        latency_s = learner.prefill_latency_s.value
+        output = self._mixed(learner.keys.output_key, answering, m.output_rate, after_s=latency_s)
         gap = _convolve(self._mixed(learner.keys.gap_key, following.sum(axis=1), 1.0), self._fresh(Wait.RETURN))
         idle_s = np.arange(steps.bins) + 0.5 + wait_s
         tables = learner.losses.tables
@@ -233,17 +236,20 @@ class Lookout:
             first_prompt=first,
             first_new=first * float(m.first_share[0]),
         )
-        inside = float(gap.sum())
-        return cycle, sizes @ learner.appended.shares, float(gap @ lost) / inside if inside > 0 else float(lost[0])
+        weights = gap if gap.sum() > 0 else self._unit(1.0)
+        chance = float(weights @ lost / weights.sum())
+        share = float(weights @ (lost * gone) / max(float(weights @ lost), 1e-12))
+        return cycle, sizes @ learner.appended.shares, (chance, share)
 
     def _beginning(self) -> int:
         """The beginning of the class that is dispatched most."""
         return self._learner.keys.beginning[int(np.argmax(self._learner.classes))]
 
-    def _mixed(self, keys: NDArray[np.int32], weights: Array, speed: float) -> Array:
-        """float64[K]: fresh waits of several keys by their weights, rounded to whole seconds."""
+    def _mixed(self, keys: NDArray[np.int32], weights: Array, speed: float, after_s: float = 0.0) -> Array:
+        """float64[K]: waits of several keys by their weights that begin ``after_s`` from now, in whole seconds."""
         some = weights > 1e-6
-        survival = np.exp(-self._learner.waits.cumulative(keys[some][:, None], self._steps.rounded_s * speed))
+        x = np.maximum(self._steps.rounded_s - after_s, 0.0) * speed
+        survival = np.exp(-self._learner.waits.cumulative(keys[some][:, None], x))
         mixed = weights[some] @ survival
         ends: Array = mixed[:-1] - mixed[1:]
         return ends
@@ -259,12 +265,10 @@ class Lookout:
 
     def _streams(self, e: Expected, queue: Queue, ends: Array, pause_s: float, burst: Array, cycle: Cycle) -> Streams:
         steps, k = self._steps, self._steps.bins
-        latency_s = self._learner.prefill_latency_s.value
         between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])
         rows = steps.to_bins(between)
         firsts = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
-        begin = queue.prefilled_bins(pause_s + latency_s, k)
-        admitted = np.minimum(queue.ahead_tokens / queue.tokens_per_s + pause_s, k).astype(np.intp)
+        begin = queue.admitted_bins(pause_s, k)
         streams = Streams(
             tool=rows[0:3],
             box=rows[3:6],
@@ -280,7 +284,7 @@ class Lookout:
             kv=np.zeros(k),
             batch=np.zeros(k),
         )
-        streams.admitted[2] = binned(admitted, queue.prompt_tokens * ~queue.admitted, k + 1)[:k]
+        streams.admitted[2] = binned(begin, queue.prompt_tokens * ~queue.admitted, k + 1)[:k]
         return streams
 
     def _pool(self, queue: Queue, pause_s: float, decoding: float, resident: float, t_s: float) -> Pool:
@@ -289,7 +293,6 @@ class Lookout:
             tokens_per_s=queue.tokens_per_s,
             wait_s=queue.new_wait_s,
             pause_s=pause_s,
-            latency_s=learner.prefill_latency_s.value,
             output_rate=learner.output_rate.value,
             left=max(plan.left_to_dispatch - plan.due_now(), 0.0),
             replaced=min(learner.replaced.value, 1.0),

@@ -95,9 +95,9 @@ class Queue:
         chance = np.clip(served / np.maximum(size, 1.0), 0.0, 1.0)
         return np.where(self.admitted, 0.0, chance)
 
-    def prefilled_bins(self, latency_s: float, bins: int) -> NDArray[np.intp]:
-        """The second in which each one's prefill ends; ``bins`` for later."""
-        due_s = np.where(self.admitted, 0.5 * latency_s, self.ahead_tokens / self.tokens_per_s + latency_s)
+    def admitted_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
+        """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
+        due_s = np.where(self.admitted, 0.0, self.ahead_tokens / self.tokens_per_s) + pause_s
         return np.minimum(due_s, bins).astype(np.intp)
 
 
