@@ -39,9 +39,9 @@ class Transitions:
         self._counts[before, after] += 1.0
 
     def expect(self, before: int, after: int, count: float) -> None:
-        """Before anything is added: as if ``after`` had followed ``before`` so many times."""
+        """Count as if ``after`` had followed ``before`` so many times."""
         self._reserve(max(before, after) + 1)
-        self._counts[before, after] = count
+        self._counts[before, after] += count
 
     def refresh(self, actions: int, workload_of: NDArray[np.int32]) -> None:
         """Take in what was added: then ``chance`` is float64[actions, actions], rows sum to 1."""
@@ -99,8 +99,9 @@ class EndModel:
         self._cut[at] = self._cut[at] * self._keep + (ended and truncated)
 
     def expect(self, workload: int, risk: Array, finished: Array) -> None:
-        """Before anything is added of a class: take these for turns seen, float64[turn bins] each."""
-        self._risk[workload], self._finished[workload] = risk, finished
+        """Take these for turns seen, float64[turn bins] each."""
+        self._risk[workload] += risk
+        self._finished[workload] += finished
 
     def refresh(self) -> None:
         """Take in what was added."""
@@ -153,7 +154,7 @@ class LossModel:
             sums[at] = sums[at] * self._keep + value
 
     def expect_rewritten(self, chance: float, weight: float) -> None:
-        """Before anything is added: second prompts keep only a part of the first with this chance, worth ``weight``."""
+        """Second prompts keep only a part of the first with this chance, worth ``weight`` observations."""
         self._seen[0] += weight / IDLE_GRID.bins
         self._lost[0] += chance * weight / IDLE_GRID.bins
         self._gone[0] += 0.8 * chance * weight / IDLE_GRID.bins

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.habits import EndModel, LossModel, Transitions
-from prorsa.forecast.models import HazardModel, Prior, Ratio, Share, SizeModel
+from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, Share, SizeModel
+from prorsa.forecast.priors import Expectant
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
 from prorsa.forecast.scoring import ScoreKeeper
@@ -45,7 +46,6 @@ class Learner:
         uncached_output: the share of an answer that the next prefill computes again.
         output_rate: output tokens a second of one decoding request.
         prefill_latency_s: from admission to the end of prefill.
-        wait_s: from ready to admission.
         replaced: dispatches an ended trajectory.
         new_wait_s: how long a request that arrives now will wait, as of the last tick.
         mean_output_tokens: of an answer, as of the last tick.
@@ -60,12 +60,14 @@ class Learner:
         self.ends = EndModel()
         self.first_share = Share(prior=1.0, keys=2)
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0, shrinkage=2.0)
-        self.uncached_output = Ratio(prior=1.0, time_constant_s=300.0, prior_weight=1000.0)
-        self.output_rate = Ratio(prior=40.0, time_constant_s=10.0, prior_weight=4.0)
-        self.prefill_latency_s = Ratio(prior=0.5, time_constant_s=20.0)
-        self.wait_s = Ratio(prior=0.0, time_constant_s=20.0)
+        self.uncached_output = Recent(prior=1.0, memory=1e5, prior_weight=1e3)
+        self.output_rate = Recent(prior=40.0, memory=300.0, prior_weight=4.0)
+        self.prefill_latency_s = Recent(prior=0.5, memory=64.0)
         self.replaced = Ratio(prior=1.0, time_constant_s=300.0)
         self.has_rewards = False
+        self._expectant = Expectant(
+            keys, self.waits, self.appended, self.first_prompts, self.transitions, self.ends, self.losses
+        )
         self.new_wait_s = 0.0
         self.mean_output_tokens = 300.0
         self.ready_tokens = 0.0
@@ -74,7 +76,6 @@ class Learner:
         self._scores = scores
         self._progress = [0.0, 0.0]
         self._latency = [0.0, 0.0]
-        self._waiting = [0.0, 0.0]
         self._again = [0.0, 0.0]
         self._dispatched = 0
         self._ended = 0
@@ -115,8 +116,6 @@ class Learner:
         self._scores.admitted(t_s, request)
         self.admitted_tokens += request.kv_tokens + self.mean_output_tokens
         self.admitted_uncached += self.expected_uncached(request)
-        self._waiting[0] += t_s - request.ready_s
-        self._waiting[1] += 1.0
 
     def prefilled(self, t_s: float, request: Request) -> None:
         self._scores.prefilled(t_s, request)
@@ -162,15 +161,19 @@ class Learner:
 
     def close_tick(self, elapsed_s: float) -> None:
         """Take what has gathered since the last tick into the rates."""
-        self.output_rate.add(self._progress[0], self._progress[1], elapsed_s)
-        self.prefill_latency_s.add(self._latency[0], self._latency[1], elapsed_s)
-        self.wait_s.add(self._waiting[0], self._waiting[1], elapsed_s)
-        self.uncached_output.add(self._again[0], self._again[1], elapsed_s)
+        self.output_rate.add(*self._progress)
+        self.prefill_latency_s.add(*self._latency)
+        self.uncached_output.add(*self._again)
         self.replaced.add(min(self._dispatched, self._ended), self._ended, elapsed_s)
         self._progress, self._latency = [0.0, 0.0], [0.0, 0.0]
-        self._waiting, self._again = [0.0, 0.0], [0.0, 0.0]
+        self._again = [0.0, 0.0]
         self._dispatched = self._ended = 0
         self.ready_tokens = self.admitted_tokens = self.admitted_uncached = 0.0
+
+    def meet_classes(self) -> None:
+        """Take in what is known of workload classes that have begun since the last call: this may number new keys."""
+        self._expectant.catch_up()
+        self.has_rewards |= self._expectant.has_rewards
 
     def refresh(self, ongoing: Array) -> None:
         """Bring every model up to date with the waits under way: float64[keys, bins], how many are where."""

@@ -325,6 +325,31 @@ class Ratio:
         return self._above / self._below
 
 
+class Recent:
+    """A ratio of two sums that remembers so much of the denominator: the busier it is, the faster it follows.
+
+    Args:
+        prior: the ratio before anything was added, with the weight of ``prior_weight`` in the denominator.
+        memory: when so much has been added to the denominator, what was before has faded to 1/e.
+    """
+
+    def __init__(self, prior: float, memory: float, prior_weight: float = 1.0) -> None:
+        self._memory = memory
+        self._below = prior_weight
+        self._above = prior * prior_weight
+
+    def add(self, above: float, below: float) -> None:
+        """Add to both sums."""
+        keep = math.exp(-below / self._memory)
+        self._above = self._above * keep + above
+        self._below = self._below * keep + below
+
+    @property
+    def value(self) -> float:
+        """The ratio."""
+        return self._above / self._below
+
+
 def binned(index: Ints, weights: Array, bins: int) -> Array:
     """float64[bins], sums of ``weights`` by ``index``; zeros, and of the same type, where there is none."""
     return np.bincount(index, weights, bins).astype(np.float64)

@@ -147,6 +147,7 @@ class Lookout:
     def refresh(self, columns: Columns, t_s: float) -> Slots:
         """Find where each trajectory is in its wait, and bring the models up to date with that."""
         learner, s = self._learner, _slots(columns)
+        learner.meet_classes()
         if len(self._at.key) != columns.capacity:
             self._at = Places(
                 np.zeros(columns.capacity, np.int32), np.zeros(columns.capacity), np.zeros(columns.capacity)
