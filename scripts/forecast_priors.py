@@ -63,7 +63,9 @@ def class_prior(workload: Workload) -> ClassPrior:
     )
 
 
-def action_prior(workload: Workload, position: NDArray[np.int64], starting: NDArray[np.bool_], tool: int) -> ActionPrior:
+def action_prior(
+    workload: Workload, position: NDArray[np.int64], starting: NDArray[np.bool_], tool: int
+) -> ActionPrior:
     """The prior of one tool; -1 for the beginning of trajectories."""
     before = np.flatnonzero(workload.tool == tool)
     after = before[before + 1 < len(workload.tool)] + 1

@@ -1,26 +1,36 @@
-"""Online correction of quantiles by how earlier ones turned out."""
+"""Online: a forecast combined with the demand series, and its quantiles corrected, by what came of earlier ones."""
 
 import math
 from dataclasses import dataclass
 from typing import Final
 
-MAX_LOG_BIAS: Final = 0.7
-MAX_BLEND: Final = 0.7
 MAX_LOG_WIDTH: Final = 2.5
+DISAGREEMENTS: Final = (0.1, 0.3)
+"""Classes of how far forecast and series are apart, as a share of the larger."""
+FORGET_S: Final = 120.0
+"""Settled windows are forgotten over this time, or four horizons if that is longer."""
+SHARPNESS: Final = 6.0
+"""A forecaster with half the error of another counts 2^6 times as much."""
+PRIOR_WINDOWS: Final = 30.0
+"""How many windows what is assumed of the forecasters is worth."""
+_OWN_ERROR: Final = (0.10, 0.13, 0.16)
+_SERIES_ERROR: Final = (0.16, 0.24, 0.48)
+"""What is assumed of the errors before anything has settled, by disagreement: when something is about to change, a
+lifecycle knows and a series does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Quantiles before any correction: a known part, the median of what is still to arrive, widths around the sum.
+    """A forecast before any correction: a known part, the median of what is still to arrive, widths around the sum.
 
-    ``series`` is what the demand series alone says of what is still to arrive.
+    ``series`` is what each baseline says of what is still to arrive.
     """
 
     known: float
     p50_arrivals: float
     below: float
     above: float
-    series: float
+    series: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,63 +43,74 @@ class Corrected:
     p50_arrivals: float
 
 
-class Calibrator:
-    """Moves a median, and the widths on both its sides, until they are right as often as they should be.
+class Combiner:
+    """The median as a weighted mean of the forecast's own and of the baselines', and widths that are right on average.
 
-    Each settled window moves the logarithm of a factor by a small step along the gradient of the pinball loss: the
-    median up if the actual lay above it, down if below; the lower (upper) width out by 0.9 of a step if the actual fell
-    outside and in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. It counts where
-    *today's* factor would have put the median, and today's widths around the median that was said: a window may settle
-    minutes after its forecast, and steering by the factors of then would swing to and fro. Windows overlap, so the
-    step is divided by their length.
+    Each forecaster weighs ``error ** -SHARPNESS``, its mean error over the settled windows that are not forgotten,
+    relative to the actual. Windows are kept apart by how far forecast and series were from each other. In steady state
+    they are close, and none is trusted much more than it deserves; where they are far apart, a burst or a drain is
+    coming, and what counts is who was right about the last one.
 
-    The median is also drawn towards what the demand series alone says (an EWMA), as far as that proves right: at a
-    steady state there is little that a lifecycle tells and a series does not.
+    The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside, in by 0.1
+    if not, so that p10 and p90 are each passed in a tenth of the windows. It counts where *today's* width would have
+    been around the median that was said: a window may settle minutes after its forecast, and steering by the widths of
+    then would swing to and fro. Windows overlap, so the step is divided by their length.
 
     Args:
         horizon_s: length of the windows.
-        rate: step of the median, for windows of one second.
-        width_rate: step of the widths, likewise.
+        series: how many baselines there are.
+        width_rate: step of the widths, for windows of one second.
     """
 
-    def __init__(self, horizon_s: float, *, rate: float = 0.1, width_rate: float = 0.5) -> None:
-        self._step = rate / horizon_s
+    def __init__(self, horizon_s: float, series: int, *, width_rate: float = 0.5) -> None:
+        self._keep = math.exp(-1.0 / max(FORGET_S, 4.0 * horizon_s))
         self._width_step = width_rate / horizon_s
-        self._log_bias = 0.0
-        self._blend = 0.0
+        self._errors = [
+            [PRIOR_WINDOWS * own] + [PRIOR_WINDOWS * other] * series
+            for own, other in zip(_OWN_ERROR, _SERIES_ERROR, strict=True)
+        ]
         self._log_low = 0.0
         self._log_high = 0.0
 
     def correct(self, raw: Raw) -> Corrected:
-        """The quantiles with today's factors; none is below 0."""
-        bias = math.exp(self._log_bias)
+        """The quantiles as of today; none is below 0."""
         p50_arrivals = self._median(raw)
         p50 = raw.known + p50_arrivals
-        low = p50 - raw.below * bias * math.exp(self._log_low)
-        high = p50 + raw.above * bias * math.exp(self._log_high)
+        low = p50 - raw.below * math.exp(self._log_low)
+        high = p50 + raw.above * math.exp(self._log_high)
         return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
     def _median(self, raw: Raw) -> float:
-        return (1.0 - self._blend) * raw.p50_arrivals * math.exp(self._log_bias) + self._blend * raw.series
+        errors = self._errors[_disagreement(raw)]
+        least = max(min(errors), 1e-9)
+        weights: list[float] = [(max(error, least) / least) ** -SHARPNESS for error in errors]
+        points = (raw.p50_arrivals, *raw.series)
+        return math.fsum(w * point for w, point in zip(weights, points, strict=True)) / math.fsum(weights)
 
     def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
         """A forecast that was ``raw``, and ``said`` after correction, has come out."""
-        bias = math.exp(self._log_bias)
-        self._lean(raw, raw.p50_arrivals * bias, actual_arrivals)
-        below = actual < said.p50 - raw.below * bias * math.exp(self._log_low)
-        above = actual > said.p50 + raw.above * bias * math.exp(self._log_high)
+        self._learn(raw, actual_arrivals)
+        below = actual < said.p50 - raw.below * math.exp(self._log_low)
+        above = actual > said.p50 + raw.above * math.exp(self._log_high)
         self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
         self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
 
-    def _lean(self, raw: Raw, own: float, actual_arrivals: float) -> None:
-        """Move the median towards what came, by its own factor and by leaning on the series."""
-        miss = actual_arrivals - self._median(raw)
-        scale = max(actual_arrivals, raw.series, own)
-        if miss == 0.0 or scale <= 0.0:
+    def _learn(self, raw: Raw, actual: float) -> None:
+        scale = max(actual, 0.5 * raw.p50_arrivals)
+        if scale <= 0.0:
             return
-        side = math.copysign(self._step, miss)
-        self._blend = min(max(self._blend + 0.5 * side * (raw.series - own) / scale, 0.0), MAX_BLEND)
-        self._log_bias = _clip(self._log_bias + side, MAX_LOG_BIAS)
+        cell, points = _disagreement(raw), (raw.p50_arrivals, *raw.series)
+        self._errors[cell] = [
+            error * self._keep + abs(point - actual) / scale
+            for error, point in zip(self._errors[cell], points, strict=True)
+        ]
+
+
+def _disagreement(raw: Raw) -> int:
+    """The class of how far the forecast and the middle one of the series are apart."""
+    own, other = raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
+    apart = abs(own - other) / max(own, other, 1.0)
+    return sum(apart >= edge for edge in DISAGREEMENTS)
 
 
 def _clip(value: float, bound: float) -> float:

@@ -20,8 +20,8 @@ class Cycle(NamedTuple):
     """How long the parts of a turn take and what they bring.
 
     Attributes:
-        output, gap, reward, start: float64[K], probability a second of the time from admission to the end of the answer,
-            and of the time that a gap, a reward and a start-up take, rounded to whole seconds.
+        output, gap, reward, start: float64[K], probability a second of the time from admission to the end of an
+            answer, and of the time that a gap, a reward and a start-up take, rounded to whole seconds.
         lost, lost_share: float64[K], chance that a context is lost over a gap of so many seconds, and how much goes.
         answer_tokens: mean of an answer; ``appended_tokens`` of what a tool brings.
         uncached_output: share of an answer that the next prefill computes again.

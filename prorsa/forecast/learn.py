@@ -21,7 +21,7 @@ _PRIORS: Final[dict[Wait, Prior]] = {
     Wait.REWARD: Prior(median=2.0, strength=1.0),
     Wait.OUTPUT: Prior(median=250.0),
     Wait.STEP_GAP: Prior(median=5.0),
-    Wait.UPDATE: Prior(median=20.0, shape=4.0),
+    Wait.UPDATE: Prior(median=25.0, shape=4.0),
     Wait.RESUME: Prior(median=0.5, strength=1.0),
     Wait.HINTED: Prior(median=1.0, shape=6.0),
     Wait.UNKNOWN_TOOL: Prior(median=5.0),
@@ -41,7 +41,7 @@ class Learner:
         losses: whether a returning prompt no longer finds its context cached.
         transitions: which action follows which.
         ends: whether a trajectory ends with a turn.
-        first_share: the uncached share of first prompts: of the first of a group (or of none), of its siblings.
+        first_share: the uncached share of first prompts: of the first of a group (or of none), of its siblings, of all.
         first_prompts: sizes of first prompts by workload class.
         uncached_output: the share of an answer that the next prefill computes again.
         output_rate: output tokens a second of one decoding request.
@@ -58,7 +58,7 @@ class Learner:
         self.losses = LossModel()
         self.transitions = Transitions()
         self.ends = EndModel()
-        self.first_share = Share(prior=1.0, keys=2)
+        self.first_share = Share(prior=1.0, keys=3)
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0, shrinkage=2.0)
         self.uncached_output = Recent(prior=1.0, memory=1e5, prior_weight=1e3)
         self.output_rate = Recent(prior=40.0, memory=300.0, prior_weight=4.0)
@@ -143,7 +143,9 @@ class Learner:
         uncached = request.uncached_tokens
         assert uncached is not None
         if request.turn == 0:
-            self.first_share.add(int(request.sibling), uncached / max(request.prompt_tokens, 1))
+            share = uncached / max(request.prompt_tokens, 1)
+            self.first_share.add(int(request.sibling), share)
+            self.first_share.add(2, share)
             return
         before = request.previous_prompt_tokens
         if before is None or request.flushed:

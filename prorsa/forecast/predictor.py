@@ -10,7 +10,7 @@ from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
-from prorsa.forecast.calibration import Calibrator, Raw
+from prorsa.forecast.calibration import Combiner, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
@@ -74,7 +74,7 @@ class Predictor:
         self._lookout = Lookout(self._steps, self._learner, self._plan)
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
-        self._calibrators = {(target, h): Calibrator(h) for target in TARGETS for h in horizons_s}
+        self._combiners = {(target, h): Combiner(h, len(BaselineSet.NAMES)) for target in TARGETS for h in horizons_s}
         self._last_tick_s: float | None = None
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
@@ -138,8 +138,8 @@ class Predictor:
         for row, made in settled:
             self.scores.add(row)
             if row.actual > 0:
-                calibrator = self._calibrators[row.target, row.horizon_s]
-                calibrator.settle(made.raw, made.corrected, row.actual, row.actual_arrivals)
+                combiner = self._combiners[row.target, row.horizon_s]
+                combiner.settle(made.raw, made.corrected, row.actual, row.actual_arrivals)
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -179,9 +179,9 @@ class Predictor:
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
-        series = max(baselines["ewma"] - known, 0.0)
+        series = tuple(max(value - known, 0.0) for value in baselines.values())
         raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle, series)
-        now = self._calibrators[target, horizon_s].correct(raw)
+        now = self._combiners[target, horizon_s].correct(raw)
         rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
         rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))
         if target != "kv_need":

@@ -61,7 +61,7 @@ class Beliefs(NamedTuple):
         appended: float64[actions * TURN_BUCKETS], mean tokens that an action's result appends.
         ends_by_turn, ends_by_context: see :class:`~prorsa.forecast.habits.EndTables`.
         loss_chance, loss_share, loss_centres: see :class:`~prorsa.forecast.habits.LossTables`.
-        first_share: float64[2], uncached share of first prompts, without and with a sibling before.
+        first_share: float64[3], uncached share of first prompts: without and with a sibling before, of all.
         output_rate: output tokens a second of one request.
         pause_s: how long the workers stand still from now on.
         wait_s: how long a request that arrives now waits for admission.

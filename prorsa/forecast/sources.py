@@ -235,7 +235,7 @@ class Lookout:
             uncached_output=m.uncached_output,
             end=min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0]),
             first_prompt=first,
-            first_new=first * float(m.first_share[0]),
+            first_new=first * float(m.first_share[2]),
         )
         weights = gap if gap.sum() > 0 else self._unit(1.0)
         chance = float(weights @ lost / weights.sum())

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prorsa.forecast.calibration import Calibrator, Raw
+from prorsa.forecast.calibration import Combiner, Raw
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.models import SIZE_GRID
 
@@ -41,28 +43,53 @@ def test_nothing_expected_is_nothing():
     assert compound_quantiles(np.zeros((2, SIZE_GRID.bins)), SIZES, Q) == pytest.approx(np.zeros((2, 3)))
 
 
-def test_the_correction_finds_bias_and_coverage_though_scores_come_late():
+def settle_late(combiner, draws, delay):
+    """Forecasts of (raw, actual arrivals), each settled ``delay`` forecasts later; returns what was said."""
+    said = []
+    for step, (raw, _) in enumerate(draws):
+        said.append(combiner.correct(raw))
+        if step >= delay:
+            past, arrivals = draws[step - delay]
+            combiner.settle(past, said[step - delay], past.known + arrivals, arrivals)
+    return said
+
+
+def test_widths_come_right_though_scores_come_late():
     rng = np.random.default_rng(2)
-    calibrator, late, inside, errors = Calibrator(5.0), [], [], []
-    for step in range(12_000):
-        raw = Raw(1000.0, 500.0, 20.0, 20.0, 500.0)
-        said = calibrator.correct(raw)
-        arrivals = 800.0 + rng.normal(0.0, 150.0)
-        late.append((raw, said, 1000.0 + arrivals, arrivals))
-        if step >= 200:
-            calibrator.settle(*late[step - 200])
-        if step >= 6000:
-            inside.append(said.p10 <= 1000.0 + arrivals <= said.p90)
-            errors.append(said.p50_arrivals - 800.0)
-    assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
-    assert abs(np.mean(errors)) < 40.0
-    assert np.std(errors) < 40.0
+    draws = [(Raw(1000.0, 800.0, 20.0, 20.0, (800.0,)), 800.0 + rng.normal(0.0, 150.0)) for _ in range(12_000)]
+    said = settle_late(Combiner(5.0, 1), draws, delay=200)
+    inside = [one.p10 <= 1000.0 + draw[1] <= one.p90 for one, draw in zip(said, draws, strict=True)]
+    assert np.mean(inside[6000:]) == pytest.approx(0.8, abs=0.05)
+
+
+@given(st.integers(0, 3), st.floats(0.2, 0.9))
+def test_the_combination_is_nearly_as_good_as_its_best_part(best, off):
+    """Whoever is right, and however far off the others are."""
+    rng = np.random.default_rng(best)
+    draws = []
+    for _ in range(800):
+        truth = float(np.exp(rng.normal(6.0, 0.3)))
+        points = [truth * off] * 4
+        points[best] = truth * float(np.exp(rng.normal(0.0, 0.02)))
+        draws.append((Raw(0.0, points[0], 1.0, 1.0, tuple(points[1:])), truth))
+    said = settle_late(Combiner(1.0, 3), draws, delay=15)
+    errors = [abs(one.p50 / draw[1] - 1.0) for one, draw in zip(said, draws, strict=True)]
+    assert np.mean(errors[400:]) < 0.02 + 0.12 * (1.0 - off)
+
+
+def test_a_forecast_that_sees_a_change_coming_is_not_averaged_away():
+    """At steady state the series are as good; before the burst, of which they know nothing, they have no say."""
+    combiner = Combiner(15.0, 3)
+    steady = [(Raw(0.0, 100.0, 5.0, 5.0, (101.0, 99.0, 100.0)), 100.0)] * 600
+    settle_late(combiner, steady, delay=15)
+    burst = combiner.correct(Raw(0.0, 900.0, 50.0, 50.0, (101.0, 99.0, 100.0)))
+    assert burst.p50 > 850.0
 
 
 def test_corrected_quantiles_keep_their_order_and_stay_positive():
-    calibrator = Calibrator(1.0)
+    combiner = Combiner(1.0, 1)
     for _ in range(500):
-        raw = Raw(0.0, 10.0, 8.0, 8.0, 9.0)
-        calibrator.settle(raw, calibrator.correct(raw), 1000.0, 1000.0)
-    said = calibrator.correct(Raw(5.0, 10.0, 40.0, 8.0, 9.0))
+        raw = Raw(0.0, 10.0, 8.0, 8.0, (9.0,))
+        combiner.settle(raw, combiner.correct(raw), 1000.0, 1000.0)
+    said = combiner.correct(Raw(5.0, 10.0, 40.0, 8.0, (9.0,)))
     assert 0.0 <= said.p10 <= said.p50 <= said.p90
