@@ -221,6 +221,7 @@ def run_row(
         "profile_validated": profile.validated,
         "policy": plan.asked,
         "tuning": None if plan.tuning is None else msgspec.to_builtins(plan.tuning),
+        "search": None,
         "seed": plan.seed,
         "workers": plan.scenario.workers,
         "concurrency": plan.scenario.concurrency,
