@@ -50,7 +50,7 @@ def call(argv: Sequence[str]) -> int:
 @app.command
 def demo(
     *,
-    scenario: str = "coding-async",
+    scenario: str = "v32-coding-async",
     policy: str = "analytic",
     seed: int = 0,
     speed: float = 20.0,
