@@ -140,7 +140,12 @@ def make_plan(
     if scenario.workers < 2 and not policy.startswith("colocated"):
         raise ConfigError(f"policy {policy} needs at least 2 workers, one of each role; {scenario.name} has 1")
     _refuse_what_is_not_simulated(scenario)
-    profile = load_profile(scenario.profile)
+    if scenario.staged and (chosen.flips or policy.startswith("colocated")):
+        raise ConfigError(
+            f"{scenario.name} has prefill and decode workers of different parallelism, whose roles are fixed, and "
+            f"policy {policy} would change them: take static:P:D"
+        )
+    profile = load_profile(scenario.prefill_profile or scenario.profile)
     if forecast == "perfect" and speed != 1.0:
         raise ConfigError("--forecast perfect knows the simulator's future: it is for `prorsa simulate` alone")
     if not profile.flippable and chosen.flips:
@@ -159,9 +164,7 @@ def make_plan(
     )
 
 
-_NOT_SIMULATED: Final = (
-    "oversample", "staleness", "update_every", "faults", "prefill_profile", "decode_profile",
-)  # fmt: skip
+_NOT_SIMULATED: Final = ("oversample", "staleness", "update_every", "faults")
 
 
 def _refuse_what_is_not_simulated(scenario: Scenario) -> None:
@@ -210,15 +213,22 @@ def profile_of(plan: RunPlan) -> Profile:
     return msgspec.structs.replace(profile, chunk_tokens=chosen.chunk_tokens)
 
 
+def decode_profile_of(plan: RunPlan) -> Profile | None:
+    """The profile of the decode workers where it is another one than :func:`profile_of`, else None."""
+    return load_profile(plan.scenario.decode_profile or plan.scenario.profile) if plan.scenario.staged else None
+
+
 def run_row(
     plan: RunPlan, measured: dict[str, object], forecast: Mapping[str, object] | None, wall_s: float
 ) -> dict[str, object]:
     """One element of ``runs`` from its parts."""
     profile = profile_of(plan)
+    decode_profile = decode_profile_of(plan)
     return {
         "scenario": plan.scenario.name,
         "profile": profile.name,
-        "profile_validated": profile.validated,
+        "decode_profile": decode_profile.name if decode_profile else None,
+        "profile_validated": profile.validated and (decode_profile is None or decode_profile.validated),
         "policy": plan.asked,
         "tuning": None if plan.tuning is None else msgspec.to_builtins(plan.tuning),
         "search": None,

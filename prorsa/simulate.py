@@ -15,7 +15,7 @@ from prorsa.control.view import make_view
 from prorsa.driving import Driver
 from prorsa.events import ForecastRow, Role, Stamped
 from prorsa.forecast.predictor import ForecastConfig, Predictor
-from prorsa.run import Recorder, RunPlan, initial_roles, make_workload, profile_of, run_row
+from prorsa.run import Recorder, RunPlan, decode_profile_of, initial_roles, make_workload, profile_of, run_row
 
 Progress = Callable[[Simulation], None]
 
@@ -29,6 +29,7 @@ def make_simulation(
         profile_of(plan),
         workload or make_workload(plan),
         roles or initial_roles(plan),
+        decode_profile=decode_profile_of(plan),
         emit=emit,
     )
 

@@ -161,6 +161,11 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, om
         """Groups that a synchronous step dispatches; more than ``groups_per_step`` where it over-samples."""
         return None if self.groups_per_step is None else math.ceil(self.oversample * self.groups_per_step)
 
+    @property
+    def staged(self) -> bool:
+        """Whether prefill and decode workers have different profiles."""
+        return (self.prefill_profile or self.profile) != (self.decode_profile or self.profile)
+
     def narrowest_profile(self) -> Profile:
         """Of the profiles of its workers the one with the shortest context: what every trajectory must fit.
 
