@@ -11,7 +11,7 @@ import msgspec
 from prorsa.clock import nanoseconds
 from prorsa.control.overrides import known_worker
 from prorsa.control.plan import still_allowed
-from prorsa.control.policies import POLICIES, make_policy
+from prorsa.control.policies import POLICIES, colocated_settings, make_policy
 from prorsa.control.rehearsal import answer_question
 from prorsa.errors import ConfigError, RefusedError
 from prorsa.events import Command, Mode, Override
@@ -101,10 +101,10 @@ def _mode(controller: "Controller", command: Command, t_ns: int, step: "Step") -
 def _policy(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
     del t_ns, step
     split = controller.registry.destined()
-    if command.value == "colocated" and not split.mixed:
-        raise RefusedError("colocated needs workers that were launched as mixed; SGLang cannot flip to that role")
     if not command.value:
         raise RefusedError(f"policy takes a name: {', '.join(POLICIES)}")
+    if colocated_settings(command.value) is not None and not split.mixed:
+        raise RefusedError("colocated needs workers that were launched as mixed; SGLang cannot flip to that role")
     controller.policy = make_policy(command.value, split.prefill + split.decode or None)
     controller.decide_soon()
     return f"policy is {controller.policy.name}"

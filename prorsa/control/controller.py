@@ -102,9 +102,11 @@ class Controller:
     def fork(self, policy: Policy) -> "Controller":
         """An independent copy that forecasts nothing and decides by ``policy``; for looking ahead in simulations."""
         forked = copy.copy(self)
-        parts = (self.registry, self.executor, self.overrides, self.alerts, self.cost)
+        # In one go: they refer to one another's workers.
+        parts = (self.registry, self.executor, self.overrides, self.absences, self.alerts, self.cost)
         shared = {id(part): part for part in (self.config, self.config.executor, self.cost.profile)}
-        forked.registry, forked.executor, forked.overrides, forked.alerts, forked.cost = copy.deepcopy(parts, shared)
+        copies = copy.deepcopy(parts, shared)
+        forked.registry, forked.executor, forked.overrides, forked.absences, forked.alerts, forked.cost = copies
         forked.predictor, forked.policy, forked.waiting = None, policy, Waiting()
         return forked
 

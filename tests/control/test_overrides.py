@@ -254,6 +254,13 @@ def test_an_override_outlives_the_worker_that_it_names() -> None:
     assert pool.life("r1")[-1] == "effective"
 
 
+@pytest.mark.parametrize("value", ["colocated", "colocated:8", "clairvoyant", "static:best"])
+def test_a_policy_that_the_pool_cannot_have_is_refused(value: str) -> None:
+    pool = Pool(["prefill", "prefill", "decode", "decode"], policy="static:2:2")
+    assert pool.command("policy", value=value).state == "rejected"
+    assert pool.controller.policy.name == "static:2:2"
+
+
 def test_the_policy_can_be_changed_and_a_wrong_name_is_refused() -> None:
     pool = Pool(["prefill", "prefill", "decode", "decode"], policy="static:2:2")
     answer = pool.command("policy", value="statik")
