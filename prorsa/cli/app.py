@@ -226,7 +226,9 @@ def simulate(
     scenarios
         Names of scenarios, or TOML files.
     policy
-        A policy to run; several give a run each, and are compared with the first.
+        A policy to run; several give a run each, and are compared with the first: analytic, static:P:D, static:best,
+        colocated[:N[:CHUNK]], colocated:tuned, reactive, reactive:arrow, reactive:proportional, dynamo-like (these four
+        also with +guards), clairvoyant[:ROLLOUTS].
     gap_cap_s
         Cap on the gaps between turns, in seconds; by default the scenario's (60).
     workers

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from prorsa.cluster.profile import load_profile
-from prorsa.control.policies import POLICIES, SIMULATED, make_policy
+from prorsa.control.policies import POLICIES, SIMULATED, make_policy, make_simulated
 from prorsa.errors import ConfigError
 from prorsa.events import Role, TrajectoryReady
 from tests.control.pool import Pool
@@ -198,6 +198,11 @@ def test_a_name_that_means_nothing_is_refused(name: str) -> None:
 def test_what_knows_the_future_never_runs_live(name: str) -> None:
     with pytest.raises(ConfigError, match="prorsa simulate"):
         make_policy(name, 8)
+
+
+def test_a_batch_names_what_only_a_batch_can_run() -> None:
+    with pytest.raises(ConfigError, match="clairvoyant"):
+        make_simulated("nothing", 8)
 
 
 def test_every_listed_name_can_be_made() -> None:

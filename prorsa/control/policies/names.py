@@ -51,10 +51,14 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
         ConfigError: for an unknown name, a split that does not add up, or a name that only a simulation can run; says
             what there is.
     """
-    if name in ("analytic", "default"):
-        return Analytic(name)
     if name in SIMULATED or rollouts_of(name) is not None:
         raise ConfigError(f"policy {name} is found by trying futures: it is for `prorsa simulate` alone")
+    return _make(name, workers, POLICIES)
+
+
+def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
+    if name in ("analytic", "default"):
+        return Analytic(name)
     if (mixed := colocated_settings(name)) is not None:
         return mixed
     if name.startswith("static:"):
@@ -63,7 +67,7 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
     if rule in _RULES and not rest:
         made = _RULES[rule](rule)
         return Guarded(made) if plus else made
-    raise ConfigError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+    raise ConfigError(f"no policy {name!r}; there are {', '.join(known)}")
 
 
 def make_simulated(name: str, workers: int) -> Policy:
@@ -78,4 +82,4 @@ def make_simulated(name: str, workers: int) -> Policy:
         return Colocated(name)
     if rollouts_of(name) is not None:
         return Planned(name)
-    return make_policy(name, workers)
+    return _make(name, workers, (*POLICIES, *SIMULATED))
