@@ -6,6 +6,7 @@ This runs the simulator's engine itself, so that what is compared with measured 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.config import SimConfig
@@ -19,11 +20,15 @@ ROUNDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests of ``prompt_tokens`` in and ``output_tokens`` out, ``concurrency`` of them in flight at any time."""
+    """Cold requests of ``prompt_tokens`` in and ``output_tokens`` out, ``concurrency`` of them in flight at any time.
+
+    Sizes are drawn evenly from ``shortest`` times these figures up to them, as ``--random-range-ratio`` has it.
+    """
 
     prompt_tokens: int
     output_tokens: int
     concurrency: int
+    shortest: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +56,28 @@ class Latency:
     tpot_ms: float
 
 
-def simulate_load(deployment: Deployment, load: Load, *, rounds: int = ROUNDS) -> Latency:
+def simulate_load(deployment: Deployment, load: Load, *, rounds: int = ROUNDS, prefill_interval: int = 0) -> Latency:
     """Run the load on the deployment to its end and say what a client would have measured.
 
     Raises:
         ConfigError: if a request does not fit the KV of a rank.
     """
-    requests = rounds * load.concurrency
+    prompts, outputs = _sizes(load, rounds * load.concurrency)
+    workload = single_turns(prompts, outputs, np.zeros(len(prompts)))
     sim = Simulation(
-        SimConfig(name="bench", concurrency=load.concurrency),
+        SimConfig(name="bench", concurrency=load.concurrency, prefill_interval=prefill_interval),
         deployment.profile,
-        _workload(load, requests),
+        workload,
         deployment.roles,
+        decode_profile=deployment.decode_profile,
     )
     events: list[Timed] = []
     while not sim.done:
         events += sim.advance(sim.now_s + 1e6)
-    return _latency(events, requests, load.output_tokens)
+    return _latency(events, workload)
 
 
-def _latency(events: list[Timed], requests: int, output_tokens: int) -> Latency:
+def _latency(events: list[Timed], workload: Workload) -> Latency:
     """Of each request: sent when its trajectory is dispatched, answered when its only turn ends."""
     sent, first, ended = ({} for _ in range(3))  # type: dict[str | None, float], dict[str | None, float], dict[str | None, float]
     times = {TrajectoryDispatched: sent, LlmFirstToken: first, LlmEnd: ended}
@@ -78,26 +85,40 @@ def _latency(events: list[Timed], requests: int, output_tokens: int) -> Latency:
         if (kind := times.get(type(event))) is not None:
             kind[event.trajectory_id] = t_s
     ids = list(sent)
-    assert len(ids) == len(first) == len(ended) == requests
+    assert len(ids) == len(first) == len(ended) == workload.trajectories
     to_first = np.array([first[i] - sent[i] for i in ids])
-    after_first = np.array([ended[i] - first[i] for i in ids])
-    return Latency(float(to_first.mean() * 1e3), float(after_first.mean() / max(1, output_tokens - 1) * 1e3))
+    # Trajectories are dispatched in the order of the workload.
+    per_token = np.array([ended[i] - first[i] for i in ids]) / np.maximum(workload.output_tokens - 1, 1)
+    return Latency(float(to_first.mean() * 1e3), float(per_token.mean() * 1e3))
 
 
-def _workload(load: Load, requests: int) -> Workload:
-    none = np.zeros(requests)
+def _sizes(load: Load, requests: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Prompt and output of each request; always the same ones."""
+    rng = np.random.default_rng(0)
+    prompts, outputs = (
+        rng.integers(max(1, int(load.shortest * tokens)), tokens, requests, endpoint=True)
+        for tokens in (load.prompt_tokens, load.output_tokens)
+    )
+    return prompts, outputs
+
+
+def single_turns(
+    prompt_tokens: NDArray[np.int64], output_tokens: NDArray[np.int64], delay_s: NDArray[np.float64]
+) -> Workload:
+    """Trajectories of one turn, whose request comes ``delay_s`` after the dispatch."""
+    count = len(prompt_tokens)
     return Workload(
-        first_turn=np.arange(requests + 1),
-        group=np.full(requests, -1),
-        step=np.zeros(requests, np.int64),
-        sandbox_s=none,
-        reward_s=none,
-        truncated=np.zeros(requests, np.bool_),
-        prompt_tokens=np.full(requests, load.prompt_tokens),
-        reuse_tokens=np.zeros(requests, np.int64),
-        output_tokens=np.full(requests, load.output_tokens),
-        gap_s=none,
-        tool=np.full(requests, -1),
+        first_turn=np.arange(count + 1),
+        group=np.full(count, -1),
+        step=np.zeros(count, np.int64),
+        sandbox_s=delay_s,
+        reward_s=np.zeros(count),
+        truncated=np.zeros(count, np.bool_),
+        prompt_tokens=prompt_tokens,
+        reuse_tokens=np.zeros(count, np.int64),
+        output_tokens=output_tokens,
+        gap_s=np.zeros(count),
+        tool=np.full(count, -1),
         tools=(),
         workload="bench",
     )

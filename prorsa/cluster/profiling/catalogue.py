@@ -1,8 +1,10 @@
 """The profiles that the package carries: how each is made, and which measured rows are of its form."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
+from prorsa.cluster.profiling.corrections import Corrections
 from prorsa.cluster.profiling.making import Request
 from prorsa.cluster.profiling.measured import SHAPES, Form, Pool, Row
 
@@ -63,3 +65,38 @@ def disaggregated_rows(
         ):
             found.append((row, prefill, decode))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a profile without rows of its own takes over from one with rows.
+
+    Attributes:
+        source: the profile with rows.
+        names: the corrections that are taken over; the others stay as the profile's source has them.
+        why: what they have in common.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    why: str
+
+    def of(self, corrections: Corrections) -> Corrections:
+        """The part of the corrections that is taken over."""
+        return Corrections(**{name: getattr(corrections, name) for name in self.names})
+
+
+_SAME_KERNELS: Final = ("prefill", "prefill_experts", "context", "request_ms")
+_DP_OF: Final = "whose kernels it shares (the rest of a decode step depends on the form)"
+_SPARSE: Final = "whose experts it shares (its attention is another)"
+
+TRANSFERS: Final = {
+    "dsv3-h200-dp8": Transfer("dsv3-h200-tp8", _SAME_KERNELS, _DP_OF),
+    "dsv3-h200-dp8ep8": Transfer("dsv3-h200-tp8", _SAME_KERNELS, _DP_OF),
+    "dsv32-h200-dp8": Transfer("dsv3-h200-tp8", ("prefill_experts", "request_ms"), _SPARSE),
+    "dsv32-h200-dp8ep8": Transfer("dsv3-h200-tp8", ("prefill_experts", "request_ms"), _SPARSE),
+    "qwen3-235b-h200-dp4": Transfer("qwen3-235b-h200-tp4", _SAME_KERNELS, _DP_OF),
+    "qwen3-235b-h200-dp8ep8": Transfer("qwen3-235b-h200-tp4", _SAME_KERNELS, _DP_OF),
+}
+"""Constant parts of decode are not taken over from tensor-parallel to data-parallel forms: the few rows with DP8 decode
+bear out the source's own figures there, once its context term is corrected."""

@@ -27,6 +27,11 @@ SHAPES: Final = {
 }
 """Models by architecture: R1 has V3's layers and sizes, so it takes V3's times."""
 
+SHORTEST: Final = {"deepseek-v3": 0.8, "glm-5": 0.8, "qwen3-32b": 1.0, "qwen3-235b-fp8": 1.0}
+"""The shortest request of a run by the longest. Rows of DeepSeek and GLM come from InferenceMAX, whose harness draws
+input and output evenly from 0.8 of the stated lengths up to them (``--random-range-ratio 0.8``) and sends 10 requests
+for each that is in flight; those of Qwen3 are taken to have fixed lengths."""
+
 HELD_BACK_SHARE: Final = 3
 """One key in so many is held back, rounded up."""
 

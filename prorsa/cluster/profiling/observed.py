@@ -20,7 +20,7 @@ from prorsa.cluster.sglang.replies import Loads, RankLoad
 from prorsa.errors import InputError
 from prorsa.events import LlmPrefillEnd, LlmPrefillStart, Stamped, WorkerLoad
 
-LEAST_OBSERVATIONS: Final = 20
+LEAST_OBSERVATIONS: Final = 12
 """Fewer make no fit."""
 
 

@@ -1,0 +1,130 @@
+"""A profile fitted to live workers under load, and the simulator with it against the same workers under more load.
+
+The tiny model's steps are made 150 ms longer, so that they take longer than the test machine's own noise and requests
+queue as they do on a GPU. The fit sees two loads; the third, heavier one is predicted. Tolerances: 20 % of the time per
+output token, 35 % of the time to first token.
+"""
+
+import asyncio
+import json
+import random
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from prorsa.cluster.profile import Profile, load_profile
+from prorsa.cluster.profiling.bench import Deployment, Latency, Load, simulate_load
+from prorsa.cluster.profiling.live import Known, live_profile, watch
+from prorsa.cluster.profiling.observed import Observed
+from prorsa.cluster.profiling.writing import profile_toml
+from testbed.client import room
+from testbed.pool import PYTHON, Pool, Worker
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not PYTHON.exists(), reason="no workers' environment: run `make sglang-env`"),
+]
+
+STEP_S = 0.15
+PROMPT, OUTPUT = 320, 16
+SEEN, PREDICTED = (2, 4), 8
+"""Requests in flight while the counters are watched, and those of the load that is predicted."""
+ROUNDS = 8
+TPOT_TOLERANCE, TTFT_TOLERANCE = 0.20, 0.35
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A prefill and a decode worker whose steps take longer than the machine's noise."""
+
+    prefill: Worker
+    decode: Worker
+
+    def stream(self, prompt: list[int]) -> Latency:
+        """One cold request, as a client sees it."""
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {"temperature": 0, "max_new_tokens": OUTPUT, "ignore_eos": True},
+            "bootstrap_host": "127.0.0.1",
+            "bootstrap_port": self.prefill.bootstrap_port,
+            "bootstrap_room": room(),
+        }
+        with ThreadPoolExecutor(1) as other:
+            sent = time.monotonic()
+            leg = other.submit(self.prefill.post, "/generate", body)
+            arrivals = list(_chunks(self.decode.url + "/generate", body | {"stream": True}))
+            leg.result()
+        per_token = (arrivals[-1] - arrivals[0]) / (OUTPUT - 1)
+        return Latency((arrivals[0] - sent) * 1e3, per_token * 1e3)
+
+    def load(self, in_flight: int) -> Latency:
+        """A closed loop of cold prompts; means over its requests."""
+        source = random.Random(in_flight)
+        prompts = [[source.randrange(3, 250) for _ in range(PROMPT)] for _ in range(in_flight * ROUNDS)]
+        with ThreadPoolExecutor(in_flight) as clients:
+            found = list(clients.map(self.stream, prompts))
+        return Latency(
+            sum(each.ttft_ms for each in found) / len(found), sum(each.tpot_ms for each in found) / len(found)
+        )
+
+
+def _chunks(url: str, body: dict[str, object]) -> Iterator[float]:
+    """Times at which parts of the answer arrive."""
+    order = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(order, timeout=120) as reply:
+        for line in reply:
+            if line.startswith(b"data: {"):
+                yield time.monotonic()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with Pool(["prefill", "decode"]) as pool:
+        for worker in pool.workers:
+            worker.post("/slow_down", {"forward_sleep_time": STEP_S})
+        pair = Pair(*pool.workers)
+        pair.load(1)
+        yield pair
+
+
+def _watched(pair: Pair) -> Profile:
+    """The profile that the counters give while the smaller loads run."""
+
+    async def run() -> Profile:
+        seen, launch = Observed(), None
+        for in_flight in SEEN:
+            loading = asyncio.get_running_loop().run_in_executor(None, pair.load, in_flight)
+            while not loading.done():
+                launch, more = await watch([pair.prefill.url, pair.decode.url], 2.0)
+                seen.prefill += more.prefill
+                seen.decode += more.decode
+            await loading
+        assert launch is not None
+        return live_profile(launch, seen, Known("bed", kv_bytes_per_token=1024), "counters of the test bed")
+
+    return asyncio.run(run())
+
+
+def _simulated(profile: Profile, in_flight: int) -> Latency:
+    return simulate_load(Deployment(profile, 1, None, 1), Load(PROMPT, OUTPUT, in_flight), rounds=ROUNDS)
+
+
+def test_a_profile_from_counters_predicts_the_latency_under_another_load(pair: Pair, tmp_path: Path) -> None:
+    fitted = _watched(pair)
+    # What a request costs outside the engine is what one alone takes longer than the fitted steps.
+    alone = pair.load(1)
+    outside_ms = max(0.0, alone.ttft_ms - _simulated(fitted, 1).ttft_ms)
+    file = tmp_path / "bed.toml"
+    file.write_text(profile_toml(msgspec.structs.replace(fitted, request_ms=outside_ms)))
+    profile = load_profile(str(file))
+    live, simulated = pair.load(PREDICTED), _simulated(profile, PREDICTED)
+    print(f"\n{profile}\nalone {alone}\nlive {live}\nsimulated {simulated}")
+    assert simulated.tpot_ms == pytest.approx(live.tpot_ms, rel=TPOT_TOLERANCE)
+    assert simulated.ttft_ms == pytest.approx(live.ttft_ms, rel=TTFT_TOLERANCE)
+    assert live.ttft_ms > 1.5 * alone.ttft_ms, "requests queued"

@@ -1,0 +1,1 @@
+"""Tests of making, correcting and fitting performance profiles."""
