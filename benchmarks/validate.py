@@ -11,17 +11,19 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks import lockstep, validation_page
-from prorsa.cluster.profile import load_profile
+from prorsa.cluster.profile import Profile, load_profile
 from prorsa.cluster.profiling.aiconfigurator import measured_table
 from prorsa.cluster.profiling.bench import Deployment, Latency, simulate_load
-from prorsa.cluster.profiling.catalogue import CARRIED, colocated_rows, disaggregated_rows
+from prorsa.cluster.profiling.catalogue import B200_CHECKS, CARRIED, colocated_rows, disaggregated_rows
 from prorsa.cluster.profiling.corrections import load_of
+from prorsa.cluster.profiling.making import Request, make_profile
 from prorsa.cluster.profiling.measured import Pool, Row, Side, read_rows, read_split
 
 ROOT: Final = Path(__file__).parent.parent
@@ -65,18 +67,24 @@ def colocated_points(rows: Sequence[Row], split: dict[Key, Side]) -> list[Point]
 
 
 def disaggregated_points(rows: Sequence[Row], split: dict[Key, Side]) -> list[Point]:
-    """Every row of prefill and decode workers in known numbers whose forms have profiles."""
+    """Every row of prefill and decode workers in known numbers whose forms have profiles, or are of B200."""
     points = []
-    for row, prefill, decode in disaggregated_rows(rows):
+    for row, prefill, decode in disaggregated_rows(rows, CARRIED + B200_CHECKS):
         deployment = Deployment(
-            load_profile(prefill.name),
+            _profile(prefill),
             _workers(row.prefill),
-            load_profile(decode.name) if decode != prefill else None,
+            _profile(decode) if decode != prefill else None,
             _workers(row.decode),
         )
         name = f"{prefill.name} → {decode.name}"
         points.append(Point(name, split[row.key], row, simulate_load(deployment, load_of(row))))
     return points
+
+
+@cache
+def _profile(request: Request) -> Profile:
+    """The carried profile, or one that is made now and corrected by nothing."""
+    return load_profile(request.name) if request in CARRIED else make_profile(request)
 
 
 def _workers(pool: Pool | None) -> int:
@@ -121,7 +129,7 @@ def _why_unmatched(row: Row) -> str:
     shapes = {"deepseek-v3", "qwen3-32b", "qwen3-235b-fp8"}
     if row.shape not in shapes:
         return f"no profile of {row.shape.split('/')[-1]}"
-    if row.system not in {"h100_sxm", "h200_sxm"}:
+    if row.system not in {"h100_sxm", "h200_sxm"} and row.mode == "agg":
         return f"no profile on {row.system.removesuffix('_sxm').upper()}"
     if row.mode == "disagg" and not (row.prefill and row.prefill.workers and row.decode and row.decode.workers):
         return "the table does not say how many prefill and decode workers there were"
@@ -144,7 +152,7 @@ def main() -> None:
     colocated, disaggregated = colocated_points(rows, split), disaggregated_points(rows, split)
     points = colocated + disaggregated
     result = {
-        "summary": summary(points),
+        "summary": summary(colocated),
         "unmatched": unmatched(rows, points),
         "terms": lockstep.shared_terms(),
         "steps": lockstep.step_table(),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prorsa.cluster.profile import load_profile
+from prorsa.cluster.profiling.measured import Pool
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,13 +28,17 @@ output token after it. Errors are (simulated − measured) / measured; "bias" is
 """
 
 DISAGGREGATED: Final = """
-No fit has seen them. The table has each of these measurements a second time, under DeepSeek-R1 with tensor-parallel
-decode and no number of workers, so their form is not beyond doubt. 11 further rows with DP8 decode are of B200, for
-which there is no profile.
+No fit has seen them. Those of B200 are on profiles that are made on the spot from AIConfigurator and corrected by
+nothing; 4 more rows with DP8 decode are of FP4 weights, for which AIConfigurator has no attention data. What they show
+is the decode step of 8 ranks in lock-step. Their TTFT is queueing before prefill that is nearly saturated: on B200,
+where nothing corrects it, the source's prefill is several times too fast for these deployments. The table has the H200
+measurements a second time, under DeepSeek-R1 as tensor-parallel decode without a number of workers; their times grow
+too little with the batch for that.
 """
 
-TERMS: Final = """The tensor-parallel form has rows; the data-parallel one takes over its corrections. Each is fitted to
-answers of its own; where the terms relate as the hardware says, what was checked of one holds for the other.
+TERMS: Final = """The tensor-parallel form has rows; the data-parallel one takes over some of its corrections. Here
+both are as AIConfigurator has them, each fitted to answers of its own; where the terms relate as the hardware says,
+what was checked of one holds for the other.
 """
 
 STEPS: Final = """Prefilling ranks do one chunk after 8,192 tokens, the others decode 8 requests at 8,192 tokens.
@@ -148,7 +153,9 @@ def why(point: "Point") -> str:
             "for which a fixed reserve stands here"
         )
     if abs(point.ttft_error) < abs(point.tpot_error):
-        return "few or many requests in one step: the fit is linear in the batch"
+        if point.tpot_error < 0:
+            return "decode waits longer for the prefills of others than it does here"
+        return "one factor for all batches and contexts: it is between those that the rows want"
     if point.ttft_error > 0 and row.concurrency > 1:
         return "requests of one length stay in step and arrive together here; real ones drift apart"
     return "prompts that arrive together cost more than the fitted prefill and request time"
@@ -157,9 +164,17 @@ def why(point: "Point") -> str:
 def _disaggregated(points: Sequence["Point"]) -> str:
     if not points:
         return "None: no row names prefill and decode workers whose forms both have a profile.\n"
-    rows = [(*_point(point)[:6], f"{point.ttft_error:+.0%}", f"{point.tpot_error:+.0%}") for point in points]
-    columns = ("profiles", "side", "in/out", "in flight", "TTFT ms", "TPOT ms", "TTFT error", "TPOT error")
+    rows = []
+    for point in points:
+        name, _, *figures = _point(point)
+        workers = f"{_count(point.row.prefill)} → {_count(point.row.decode)}"
+        rows.append((name, workers, *figures, f"{point.ttft_error:+.0%}", f"{point.tpot_error:+.0%}"))
+    columns = ("profiles", "workers", "in/out", "in flight", "TTFT ms", "TPOT ms", "TTFT error", "TPOT error")
     return _table(columns, rows) + DISAGGREGATED
+
+
+def _count(pool: Pool | None) -> str:
+    return "?" if pool is None else str(pool.workers)
 
 
 def _terms(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -231,24 +246,21 @@ def draw(points: Sequence["Point"], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
-    names = list(dict.fromkeys(point.profile for point in points))
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.profile if "→" not in point.profile else "prefill → decode workers", []).append(point)
     for axis, metric, band in zip(axes, ("ttft", "tpot"), (0.25, 0.15), strict=True):
-        for index, name in enumerate(names):
-            for side in ("fit", "held-back"):
-                mine = [point for point in points if (point.profile, point.side) == (name, side)]
-                color = f"C{index}"
-                axis.scatter(
-                    [getattr(point.row, f"{metric}_ms") for point in mine],
-                    [getattr(point.simulated, f"{metric}_ms") for point in mine],
-                    s=26,
-                    edgecolors=color,
-                    facecolors=color if side == "held-back" else "none",
-                    label=name
-                    if side == "held-back" or all(p.side == "fit" for p in points if p.profile == name)
-                    else None,
-                )
+        for index, (name, members) in enumerate(groups.items()):
+            axis.scatter(
+                [getattr(point.row, f"{metric}_ms") for point in members],
+                [getattr(point.simulated, f"{metric}_ms") for point in members],
+                s=26,
+                edgecolors=f"C{index}",
+                facecolors=[f"C{index}" if point.side == "held-back" else "none" for point in members],
+                label=name,
+            )
         _frame(axis, metric, band)
-    axes[0].legend(fontsize=8, loc="upper left")
+    axes[0].legend(fontsize=8, loc="upper left", title="full: held back, hollow: fit", title_fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

@@ -62,16 +62,30 @@ def loads(tokens: int, busy_us: int, moments: list[float] | None, used: int = 10
 def test_counters_are_read_as_differences() -> None:
     seen = Observed()
     before = loads(1_000, 50_000, [10.0, 40.0, 100_000.0, 0.0, 0.0, 40.0], used=2_000)
-    add_counters(seen, before, loads(6_000, 350_000, [14.0, 64.0, 148_000.0, 0.0, 0.0, 64.0], used=4_000), 2_048)
-    assert seen.prefill == [Steps(3, 5_000, None, 0.3)]
+    add_counters(seen, before, loads(6_000, 350_000, [14.0, 64.0, 148_000.0, 0.0, 0.0, 64.0], used=4_000), 2_048, 1.0)
+    assert seen.prefill == [Steps(3, 5_000, None, 0.3, certain=False)]
     assert seen.decode == [Steps(4.0, 24.0, 4 * 3_000.0, 0.048)]
 
 
 @pytest.mark.parametrize("after", [loads(1_000, 50_000, None), loads(10, 500, [1.0, 1.0, 9.0, 1.0, 9.0, 1.0])])
 def test_standing_or_restarted_counters_say_nothing(after: Loads) -> None:
     seen = Observed()
-    add_counters(seen, loads(1_000, 50_000, [9.0, 9.0, 90.0, 9.0, 90.0, 9.0]), after, 2_048)
+    add_counters(seen, loads(1_000, 50_000, [9.0, 9.0, 90.0, 9.0, 90.0, 9.0]), after, 2_048, 1.0)
     assert seen == Observed()
+
+
+def test_a_span_shorter_than_half_of_the_work_had_one_step() -> None:
+    seen = Observed()
+    for span_s in (0.1, 0.2):
+        add_counters(seen, loads(0, 0, None), loads(1_000, 300_000, None), 2_048, span_s)
+    assert [step.certain for step in seen.prefill] == [True, False]
+
+
+def test_uncertain_counts_are_left_out_where_there_are_enough_others() -> None:
+    sure = [Steps(1, n, None, (100 + 0.1 * n) / 1e3) for n in range(100, 1_500, 100)]
+    merged = [Steps(1, 3_000, None, 0.6, certain=False)] * 50
+    found = fit_steps("prefill", sure + merged)
+    assert (found.a_ms, found.b_ms) == pytest.approx((100, 0.1), rel=0.01)
 
 
 def stamped(t_s: float, event: object) -> Stamped:
@@ -91,7 +105,10 @@ def test_a_journal_counts_the_time_in_which_prompts_are_under_way() -> None:
     ]
     found = observe_journal(events, 1_024)
     pairs = 500 * (250 + 100) + 1_500 * 750
-    assert found.prefill == [Steps(2, 2_000, pairs, pytest.approx(1.0)), Steps(1, 100, 5_000, pytest.approx(0.5))]
+    assert found.prefill == [
+        Steps(2, 2_000, pairs, pytest.approx(1.0), certain=False),
+        Steps(1, 100, 5_000, pytest.approx(0.5), certain=False),
+    ]
 
 
 def _end(rid: str, computed: int, cached: int) -> LlmPrefillEnd:

@@ -62,7 +62,7 @@ def simulate_load(deployment: Deployment, load: Load, *, rounds: int = ROUNDS, p
     Raises:
         ConfigError: if a request does not fit the KV of a rank.
     """
-    prompts, outputs = _sizes(load, rounds * load.concurrency)
+    prompts, outputs = request_sizes(load, rounds * load.concurrency)
     workload = single_turns(prompts, outputs, np.zeros(len(prompts)))
     sim = Simulation(
         SimConfig(name="bench", concurrency=load.concurrency, prefill_interval=prefill_interval),
@@ -92,8 +92,8 @@ def _latency(events: list[Timed], workload: Workload) -> Latency:
     return Latency(float(to_first.mean() * 1e3), float(per_token.mean() * 1e3))
 
 
-def _sizes(load: Load, requests: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Prompt and output of each request; always the same ones."""
+def request_sizes(load: Load, requests: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Prompt and output tokens of each request of a load; always the same ones."""
     rng = np.random.default_rng(0)
     prompts, outputs = (
         rng.integers(max(1, int(load.shortest * tokens)), tokens, requests, endpoint=True)

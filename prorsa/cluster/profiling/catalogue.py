@@ -30,6 +30,14 @@ CARRIED: Final = (
     Request("qwen3-32b-h200-tp4", QWEN_32B, H200, Form(tp=4)),
 )
 
+_B200: Final = ((DP8, 2048), (DP8_EP8, 2048), (Form(tp=8, moe_tp=8), 16_384), (Form(tp=8, moe_ep=8), 16_384))
+B200_CHECKS: Final = tuple(
+    Request(f"dsv3-b200-{form.label}", V3, "b200_sxm", form, chunk_tokens=chunk, max_running=512)
+    for form, chunk in _B200
+)
+"""Forms on B200 that rows with known numbers of workers were measured on. They are made for the validation alone: 7 of
+these rows are among the few with DP8 decode."""
+
 PRECISION: Final = {V3: "fp8", V32: "fp8", QWEN_235B: "fp8", QWEN_32B: "bf16"}
 """Precision of the weights, as rows state it."""
 

@@ -64,12 +64,14 @@ async def watch(
 async def _look(client: WorkerClient, seen: Observed, chunk_tokens: int, for_s: float, every_s: float) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + for_s
-    before = await client.loads()
+    before, looked_s = await client.loads(), loop.time()
     while loop.time() < end:
         await asyncio.sleep(every_s)
+        asked_s = loop.time()
         after = await client.loads()
-        add_counters(seen, before, after, chunk_tokens)
-        before = after
+        # From the earliest time that the first look can be of to the latest of the second.
+        add_counters(seen, before, after, chunk_tokens, loop.time() - looked_s)
+        before, looked_s = after, asked_s
 
 
 async def _launch(client: WorkerClient) -> Launch:

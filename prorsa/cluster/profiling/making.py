@@ -42,7 +42,8 @@ class Request:
         system: AIConfigurator's name of the GPU, as ``h200_sxm``.
         form: parallel sizes of the worker.
         model_context: longest prompt + output; None for what is known of the model, else 131,072.
-        chunk_tokens: prefill budget of a rank and step; None for SGLang's default.
+        chunk_tokens: prefill budget of a rank and step; None for SGLang's default on GPUs of 60 to 160 GB.
+        max_running: requests that a rank runs at a time; None for the largest batch with a decode graph.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Request:
     form: Form
     model_context: int | None = None
     chunk_tokens: int | None = None
+    max_running: int | None = None
 
 
 def make_profile(request: Request) -> Profile:
@@ -62,7 +64,7 @@ def make_profile(request: Request) -> Profile:
     form = request.form
     worker = AicWorker(request.model, request.system, form)
     chunk = request.chunk_tokens or CHUNK_TOKENS // form.dp
-    running = GRAPH_BATCH[form.gpus >= 4] // form.dp
+    running = request.max_running or GRAPH_BATCH[form.gpus >= 4] // form.dp
     context = request.model_context or MODEL_CONTEXT.get(request.model, DEFAULT_CONTEXT)
     kv_tokens, kv_bytes = worker.kv(chunk)
     prefill, prefill_error = fit_prefill(

@@ -15,7 +15,7 @@ import numpy as np
 
 from prorsa.clock import seconds
 from prorsa.cluster.profile import Fit
-from prorsa.cluster.profiling.terms import PER_PAIR, PER_TOKEN
+from prorsa.cluster.profiling.terms import PER_PAIR, PER_TOKEN, solve_nonnegative
 from prorsa.cluster.sglang.replies import Loads, RankLoad
 from prorsa.errors import InputError
 from prorsa.events import LlmPrefillEnd, LlmPrefillStart, Stamped, WorkerLoad
@@ -33,12 +33,14 @@ class Steps:
         work: new tokens, or requests in the batch, summed over the steps.
         context: pairs of tokens n(n/2 + p), or tokens of KV of the batch, summed over the steps; None is unknown.
         busy_s: how long they took in all.
+        certain: whether the count is known, rather than the least that is possible.
     """
 
     count: float
     work: float
     context: float | None
     busy_s: float
+    certain: bool = True
 
 
 @dataclass(slots=True)
@@ -52,45 +54,48 @@ class Observed:
 def fit_steps(kind: str, steps: Sequence[Steps]) -> Fit:
     """Terms that explain the steps best; ``c_ms`` is 0 where nothing is known of contexts.
 
-    Long observations weigh more, by the root of their duration, as their errors grow with it.
+    Long observations weigh more, by the root of their duration, as their errors grow with it. Where enough counts are
+    certain, the others are left out.
 
     Raises:
         InputError: if too little was seen.
     """
-    from scipy.optimize import nnls
-
     known = [step for step in steps if step.count > 0 and step.busy_s > 0]
     if len(known) < LEAST_OBSERVATIONS:
         raise InputError(
             f"only {len(known)} observations of {kind} steps, {LEAST_OBSERVATIONS} are needed: "
             "watch longer (--for), or under more load"
         )
+    certain = [step for step in known if step.certain]
+    known = certain if len(certain) >= LEAST_OBSERVATIONS else known
     design = np.array([[step.count, step.work * PER_TOKEN, (step.context or 0.0) * PER_PAIR] for step in known])
     busy_ms = np.array([step.busy_s * 1e3 for step in known])
     weights = 1 / np.sqrt(busy_ms)
-    (a, b, c), _ = nnls(design * weights[:, None], busy_ms * weights)
+    a, b, c = solve_nonnegative(design * weights[:, None], busy_ms * weights)
     return Fit(a_ms=_round(a), b_ms=_round(b * PER_TOKEN), c_ms=_round(c * PER_PAIR))
 
 
-def add_counters(seen: Observed, before: Loads, after: Loads, chunk_tokens: int) -> None:
-    """Add what each rank did between two looks at ``/v1/loads``.
+def add_counters(seen: Observed, before: Loads, after: Loads, chunk_tokens: int, span_s: float) -> None:
+    """Add what each rank did between two looks at ``/v1/loads``, ``span_s`` apart.
 
-    SGLang counts the time and the tokens of prefill, not its steps: these are taken to be as few as the tokens allow,
-    so looks should be about as frequent as steps.
+    SGLang counts the time and the tokens of prefill, not its steps. A step is counted when it ends, so of several in
+    one span all but the first have taken place within it: a span shorter than half of their time had one step only.
+    In others there were at least as many as the tokens need.
     """
     for old, new in zip(before.loads, after.loads, strict=True):
-        if (prefill := _prefill(old, new, chunk_tokens)) is not None:
+        if (prefill := _prefill(old, new, chunk_tokens, span_s)) is not None:
             seen.prefill.append(prefill)
         if (decode := _decode(old, new)) is not None:
             seen.decode.append(decode)
 
 
-def _prefill(old: RankLoad, new: RankLoad, chunk_tokens: int) -> Steps | None:
+def _prefill(old: RankLoad, new: RankLoad, chunk_tokens: int, span_s: float) -> Steps | None:
     tokens = (new.total_prefill_uncached_tokens or 0) - (old.total_prefill_uncached_tokens or 0)
     busy_us = (new.total_prefill_busy_us or 0) - (old.total_prefill_busy_us or 0)
     if tokens <= 0 or busy_us <= 0:  # nothing ran, or another process of the worker counts from 0
         return None
-    return Steps(math.ceil(tokens / chunk_tokens), tokens, None, busy_us / 1e6)
+    busy_s = busy_us / 1e6
+    return Steps(math.ceil(tokens / chunk_tokens), tokens, None, busy_s, certain=span_s < busy_s / 2)
 
 
 def _decode(old: RankLoad, new: RankLoad) -> Steps | None:
@@ -150,7 +155,10 @@ class _Spans:
             self._done.append((self._tokens, self._pairs, t_s - self._since_s))
 
     def steps(self, chunk_tokens: int) -> list[Steps]:
-        return [Steps(math.ceil(tokens / chunk_tokens), tokens, pairs, busy) for tokens, pairs, busy in self._done]
+        return [
+            Steps(math.ceil(tokens / chunk_tokens), tokens, pairs, busy_s, certain=False)
+            for tokens, pairs, busy_s in self._done
+        ]
 
 
 def _reported(old: WorkerLoad, new: WorkerLoad) -> Steps | None:

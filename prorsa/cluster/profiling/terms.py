@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.cluster.profile import Fit, Point, windowed_pairs
+from prorsa.errors import ConfigError
 
 PREFILL_TOKENS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 PREFIXES = (0, 1024, 4096, 16384, 32768, 65536, 131072)
@@ -82,10 +83,22 @@ def tabulate(answer_ms: Callable[[int], float], first: int, last: int) -> tuple[
 
 
 def _solve(columns: Sequence[Sequence[float]], answers_ms: Sequence[float]) -> tuple[list[float], Error]:
-    from scipy.optimize import nnls
-
     design, answers = np.array(columns), np.array(answers_ms)
     weighted: NDArray[np.float64] = design / answers[:, None]
-    solution, _ = nnls(weighted, np.ones(len(answers)))
+    solution = solve_nonnegative(weighted, np.ones(len(answers)))
     errors = np.abs(weighted @ solution - 1)
     return [float(f"{value:.4g}") for value in solution], Error(float(np.median(errors)), float(errors.max()))
+
+
+def solve_nonnegative(design: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least squares with coefficients of 0 or more.
+
+    Raises:
+        ConfigError: if SciPy is not installed.
+    """
+    try:
+        from scipy.optimize import nnls
+    except ModuleNotFoundError as error:
+        raise ConfigError("fitting a profile needs scipy: pip install 'prorsa[profile]'") from error
+    solution: NDArray[np.float64] = nnls(design, target)[0]
+    return solution

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from prorsa.cluster.profile import Profile, load_profile
-from prorsa.cluster.profiling.bench import Deployment, Latency, Load, simulate_load
+from prorsa.cluster.profiling.bench import Deployment, Latency, Load, request_sizes, simulate_load
 from prorsa.cluster.profiling.live import Known, live_profile, watch
 from prorsa.cluster.profiling.observed import Observed
 from prorsa.cluster.profiling.writing import profile_toml
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 STEP_S = 0.15
-PROMPT, OUTPUT = 320, 16
+PROMPT, OUTPUT = 400, 20
 SEEN, PREDICTED = (2, 4), 8
 """Requests in flight while the counters are watched, and those of the load that is predicted."""
 ROUNDS = 8
@@ -46,11 +46,11 @@ class Pair:
     prefill: Worker
     decode: Worker
 
-    def stream(self, prompt: list[int]) -> Latency:
+    def stream(self, prompt: list[int], output_tokens: int) -> Latency:
         """One cold request, as a client sees it."""
         body = {
             "input_ids": prompt,
-            "sampling_params": {"temperature": 0, "max_new_tokens": OUTPUT, "ignore_eos": True},
+            "sampling_params": {"temperature": 0, "max_new_tokens": output_tokens, "ignore_eos": True},
             "bootstrap_host": "127.0.0.1",
             "bootstrap_port": self.prefill.bootstrap_port,
             "bootstrap_room": room(),
@@ -60,18 +60,24 @@ class Pair:
             leg = other.submit(self.prefill.post, "/generate", body)
             arrivals = list(_chunks(self.decode.url + "/generate", body | {"stream": True}))
             leg.result()
-        per_token = (arrivals[-1] - arrivals[0]) / (OUTPUT - 1)
+        per_token = (arrivals[-1] - arrivals[0]) / (output_tokens - 1)
         return Latency((arrivals[0] - sent) * 1e3, per_token * 1e3)
 
     def load(self, in_flight: int) -> Latency:
-        """A closed loop of cold prompts; means over its requests."""
+        """A closed loop of cold prompts, of the sizes that the simulation has too; means over its requests."""
         source = random.Random(in_flight)
-        prompts = [[source.randrange(3, 250) for _ in range(PROMPT)] for _ in range(in_flight * ROUNDS)]
+        lengths, outputs = request_sizes(_load(in_flight), in_flight * ROUNDS)
+        prompts = [[source.randrange(3, 250) for _ in range(length)] for length in lengths.tolist()]
         with ThreadPoolExecutor(in_flight) as clients:
-            found = list(clients.map(self.stream, prompts))
+            found = list(clients.map(self.stream, prompts, outputs.tolist()))
         return Latency(
             sum(each.ttft_ms for each in found) / len(found), sum(each.tpot_ms for each in found) / len(found)
         )
+
+
+def _load(in_flight: int) -> Load:
+    """Sizes differ, so that requests do not stay in step and arrive all at once."""
+    return Load(PROMPT, OUTPUT, in_flight, shortest=0.4)
 
 
 def _chunks(url: str, body: dict[str, object]) -> Iterator[float]:
@@ -112,7 +118,7 @@ def _watched(pair: Pair) -> Profile:
 
 
 def _simulated(profile: Profile, in_flight: int) -> Latency:
-    return simulate_load(Deployment(profile, 1, None, 1), Load(PROMPT, OUTPUT, in_flight), rounds=ROUNDS)
+    return simulate_load(Deployment(profile, 1, None, 1), _load(in_flight), rounds=ROUNDS)
 
 
 def test_a_profile_from_counters_predicts_the_latency_under_another_load(pair: Pair, tmp_path: Path) -> None:
