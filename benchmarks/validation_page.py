@@ -255,19 +255,19 @@ def draw(points: Sequence["Point"], path: Path) -> None:
                 [getattr(point.row, f"{metric}_ms") for point in members],
                 [getattr(point.simulated, f"{metric}_ms") for point in members],
                 s=26,
+                marker="D" if "→" in name else "o",
                 edgecolors=f"C{index}",
-                facecolors=[f"C{index}" if point.side == "held-back" else "none" for point in members],
-                label=name,
+                facecolors=[f"C{index}" if point.side == "held-back" or "→" in name else "none" for point in members],
             )
-        _frame(axis, metric, band)
-    axes[0].legend(fontsize=8, loc="upper left", title="full: held back, hollow: fit", title_fontsize=8)
+            axis.scatter([], [], color=f"C{index}", marker="D" if "→" in name else "o", s=26, label=name)
+        _frame(axis, metric, band, [getattr(point.row, f"{metric}_ms") for point in points])
+    axes[0].legend(fontsize=8, loc="upper left", title="hollow: seen by fits; full: not seen", title_fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
-def _frame(axis: "Axes", metric: str, band: float) -> None:
-    low, high = axis.get_xlim()
-    ends = [max(low, 1.0), high]
+def _frame(axis: "Axes", metric: str, band: float, measured_ms: Sequence[float]) -> None:
+    ends = [min(measured_ms) * 0.8, max(measured_ms) * 1.25]
     axis.plot(ends, ends, color="0.4", linewidth=1)
     axis.fill_between(
         ends, [end * (1 - band) for end in ends], [end * (1 + band) for end in ends], color="0.9", zorder=0
