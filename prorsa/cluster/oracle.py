@@ -17,8 +17,10 @@ from prorsa.cluster.sim.outcome import Outcome
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.cluster.workloads.fitted import load_fitted
 from prorsa.cluster.workloads.redraw import Redraw
+from prorsa.cluster.workloads.shapes import Shape
 from prorsa.cluster.workloads.turns import Source
 from prorsa.cluster.workloads.workload import Workload
+from prorsa.errors import ConfigError
 from prorsa.events import ForecastTarget
 
 FUTURES: Final = 200
@@ -45,12 +47,20 @@ class DistributionOracle:
     """Forecasts of runs of a generated scenario.
 
     Args:
-        scenario: what generates the workload; not one that replays recorded sessions, whose generator is unknown.
+        scenario: what generates the workload.
         profile: of the scenario's workers.
         futures: how many are drawn for a forecast.
+
+    Raises:
+        ConfigError: for recorded sessions, whose generator is unknown, and for mixes, drifts and disturbances, which
+            futures are not redrawn for.
     """
 
     def __init__(self, scenario: Scenario, profile: Profile, *, futures: int = FUTURES) -> None:
+        if scenario.sessions is not None or scenario.shape != Shape():
+            raise ConfigError(
+                f"the oracle redraws the futures of one generated class; {scenario.name} is none: leave the oracle out"
+            )
         self._source = Source(
             load_fitted(scenario.workload), profile.max_context, scenario.gap_cap_s, scenario.max_turns
         )

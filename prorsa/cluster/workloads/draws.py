@@ -58,7 +58,7 @@ def draw(fitted: Fitted, index: Ints, group: Ints, seed: int) -> Draws:
     heads = _normals(np.array([own.random(_HEAD_DRAWS) for own in streams]))
     factor = np.linalg.cholesky(np.array(fitted.correlations.trajectory))
     if group[0] >= 0:
-        heads = _like_siblings(heads, _group_heads(seed, group), _sibling_correlations(factor, fitted.siblings))
+        heads = _like_siblings(heads, _group_heads(seed, group), sibling_correlations(factor, fitted.siblings))
     # The first score is a factor of all others, so that what hangs on the first prompt stays so where it is shared.
     scores = _mixed(heads[:, :5], factor)
     turns = np.maximum(1, np.rint(fitted.turns.at(scores[:, 1], np.array(fitted.scores)))).astype(np.int64)
@@ -100,7 +100,7 @@ def _like_siblings(own: Floats, shared: Floats, correlations: Floats) -> Floats:
     return blended
 
 
-def _sibling_correlations(factor: Floats, siblings: Siblings) -> Floats:
+def sibling_correlations(factor: Floats, siblings: Siblings) -> Floats:
     """Correlations float64[7] of the heads within a group, such that those of the mixed scores are as ``siblings`` say.
 
     Score k is the sum over j of ``factor[k, j]`` times head j: between siblings it correlates by the sum of

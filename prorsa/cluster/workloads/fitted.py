@@ -51,8 +51,16 @@ class LogNormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, scores: Floats) -> Floats:
         """Seconds at standard-normal ``scores``."""
-        sigma = np.log(self.p99_s / self.median_s) / 2.3263
-        return np.asarray(self.median_s * np.exp(sigma * scores))
+        return np.asarray(self.median_s * np.exp(self._sigma * scores))
+
+    def scores(self, seconds: Floats) -> Floats:
+        """Standard-normal scores of ``seconds``; -inf for 0."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(seconds / self.median_s) / self._sigma)
+
+    @property
+    def _sigma(self) -> float:
+        return float(np.log(self.p99_s / self.median_s) / 2.3263)
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

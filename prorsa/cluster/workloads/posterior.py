@@ -19,10 +19,11 @@ from prorsa.cluster.workloads.scores import Bools, Floats, Ints, pick, probabili
 FIRST, TURNS, APPENDED, OUTPUT, GAP = range(5)
 """Columns of a trajectory's scores, in the order of :attr:`Correlations.trajectory`."""
 
-_EFFECTS: Final = [APPENDED, OUTPUT, GAP]
 _NARROW: Final = 0.05
 """A score that is known to so little is taken as known: drawing it anew would move an effect by a hundredth."""
-_BURN_IN: Final = 20
+_MOST_ALIKE: Final = 0.999
+"""Siblings that draw the very same would leave no own part to draw."""
+_BURN_IN: Final = 30
 _THINNING: Final = 3
 
 
@@ -40,9 +41,9 @@ class Seen:
     """What has been seen of N trajectories, on the scale of the scores.
 
     Attributes:
-        shared: int64[N], trajectories of one number share their first prompt's score.
+        group: int64[N], dense from 0; trajectories of one number are siblings and share their first prompt's score.
         first_low, first_high: float64[N], of the first prompt; -inf and inf where it has not been seen.
-        turns_low: float64[N], of the number of turns: there are at least so many. -inf where nothing is known.
+        turns_low, turns_high: float64[N], of the number of turns; -inf and inf where nothing is known.
         known: bool[N], whether anything else has been seen of the trajectory.
         output, gap: of turns whose output or gap is known, wholly or so far.
         appended: of turns that appended, ``appended_gap[m]`` the index of the turn's entry in ``gap``,
@@ -51,10 +52,11 @@ class Seen:
             float64[m, A] before the answer's length is looked at.
     """
 
-    shared: Ints
+    group: Ints
     first_low: Floats
     first_high: Floats
     turns_low: Floats
+    turns_high: Floats
     known: Bools
     output: Band
     gap: Band
@@ -68,21 +70,30 @@ class Seen:
 class EffectsPosterior:
     """Draws of all trajectories' scores given what has been seen.
 
+    A trajectory's scores are mixed from heads of its own, each of which correlates with those of its siblings: given
+    what the group has drawn, trajectories are independent of each other.
+
     Args:
         correlations: of the generators' model.
+        siblings: correlations float64[5] of the heads within a group; the first is 1. None for no resemblance.
         seen: what has been seen.
         rng: all randomness.
     """
 
-    def __init__(self, correlations: Correlations, seen: Seen, rng: np.random.Generator) -> None:
+    def __init__(
+        self, correlations: Correlations, siblings: Floats | None, seen: Seen, rng: np.random.Generator
+    ) -> None:
         self._c = correlations
         self._seen = seen
         self._rng = rng
-        prior = np.array(correlations.trajectory)
-        self._factor = np.linalg.cholesky(prior)
-        self._precision = np.linalg.inv(prior)
-        self._on_effects = self._precision[APPENDED:, APPENDED:]
-        self._scores = np.zeros((len(seen.shared), 5))
+        factor = np.linalg.cholesky(np.array(correlations.trajectory))
+        self._on_first, self._factor = factor[1:, 0], factor[1:, 1:]
+        self._like = np.zeros(4) if siblings is None else np.clip(siblings[1:], 0.0, _MOST_ALIKE)
+        own = self._factor * np.sqrt(1.0 - self._like)
+        self._own = own
+        self._precision = np.linalg.inv(own @ own.T)
+        self._groups = np.zeros((int(seen.group.max()) + 1, 4))
+        self._scores = np.zeros((len(seen.group), 5))
         self._output = _Scores(seen.output)
         self._gap = _Scores(seen.gap)
         self._appended = _Scores(seen.appended)
@@ -98,13 +109,14 @@ class EffectsPosterior:
 
     def _sweep(self) -> None:
         self._draw_first()
-        self._draw_unseen()
         self._draw_outputs()
         self._draw_gaps()
         self._draw_appended()
         self._draw_open()
         self._draw_effects()
         self._draw_turns()
+        self._draw_groups()
+        self._draw_unseen()
 
     # --- scores of trajectories -------------------------------------------------------------------------------------
 
@@ -113,37 +125,57 @@ class EffectsPosterior:
 
         It is known nearly exactly once it is seen, so that what else hangs on it is left out of its draw.
         """
-        shared, count = self._seen.shared, int(self._seen.shared.max()) + 1
+        group, count = self._seen.group, len(self._groups)
         low, high = np.full(count, -np.inf), np.full(count, np.inf)
-        np.maximum.at(low, shared, self._seen.first_low)
-        np.minimum.at(high, shared, self._seen.first_high)
+        np.maximum.at(low, group, self._seen.first_low)
+        np.minimum.at(high, group, self._seen.first_high)
         drawn = truncated_normal(self._rng, np.zeros(count), 1.0, low, np.maximum(high, low))
-        self._scores[:, FIRST] = drawn[shared]
+        self._scores[:, FIRST] = drawn[group]
+
+    def _means(self, rows: Ints) -> Floats:
+        """What first prompt and group make likely of the four other scores: float64[n, 4]."""
+        shared = np.sqrt(self._like) * self._groups[self._seen.group[rows]]
+        means: Floats = self._scores[rows, FIRST][:, None] * self._on_first + shared @ self._factor.T
+        return means
 
     def _draw_unseen(self) -> None:
         """Trajectories of which nothing but perhaps the first prompt is known come from the model as it is."""
         rows = np.flatnonzero(~self._seen.known)
-        normals = self._rng.standard_normal((len(rows), 5))
-        normals[:, FIRST] = self._scores[rows, FIRST]
-        self._scores[rows] = normals @ self._factor.T
+        normals = self._rng.standard_normal((len(rows), 4))
+        self._scores[rows, TURNS:] = self._means(rows) + normals @ self._own.T
+
+    def _draw_groups(self) -> None:
+        """What the groups have drawn, given the heads of their members that have been seen."""
+        if not self._like.any():
+            return
+        rows = np.flatnonzero(self._seen.known)
+        rest = self._scores[rows, TURNS:] - self._scores[rows, FIRST][:, None] * self._on_first
+        heads = np.linalg.solve(self._factor, rest.T).T
+        group, count = self._seen.group[rows], len(self._groups)
+        members = np.bincount(group, minlength=count)[:, None]
+        sums = np.column_stack([np.bincount(group, head, minlength=count) for head in heads.T])
+        precision = 1.0 + members * self._like / (1.0 - self._like)
+        mean = sums * np.sqrt(self._like) / (1.0 - self._like) / precision
+        self._groups = mean + self._rng.standard_normal(mean.shape) / np.sqrt(precision)
 
     def _draw_turns(self) -> None:
-        """The number of turns given the other scores and that there are at least so many."""
+        """The number of turns given the other scores and what is known of it."""
         rows = np.flatnonzero(self._seen.known)
-        others = [FIRST, *_EFFECTS]
-        precision = self._precision[TURNS, TURNS]
-        mean = -(self._scores[rows][:, others] @ self._precision[TURNS, others]) / precision
-        low = self._seen.turns_low[rows]
+        rest = self._scores[rows, TURNS:] - self._means(rows)
+        precision = self._precision[0, 0]
+        mean = self._scores[rows, TURNS] - rest[:, 0] - rest[:, 1:] @ self._precision[0, 1:] / precision
         self._scores[rows, TURNS] = truncated_normal(
-            self._rng, mean, math.sqrt(1.0 / precision), low, np.full(len(rows), np.inf)
+            self._rng, mean, math.sqrt(1.0 / precision), self._seen.turns_low[rows], self._seen.turns_high[rows]
         )
 
     def _draw_effects(self) -> None:
         """Effects given the scores of the turns: a normal with the sums of all precisions."""
         rows = np.flatnonzero(self._seen.known)
+        means = self._means(rows)
         precision, pull = self._from_turns()
-        precision = precision[rows] + self._on_effects
-        pull = pull[rows] - self._scores[rows, :APPENDED] @ self._precision[:APPENDED, APPENDED:]
+        precision = precision[rows] + self._precision[1:, 1:]
+        turns = self._scores[rows, TURNS] - means[:, 0]
+        pull = pull[rows] + means[:, 1:] @ self._precision[1:, 1:] - turns[:, None] * self._precision[0, 1:]
         factor = np.linalg.cholesky(precision)
         mean = np.linalg.solve(precision, pull[..., None])
         noise = np.linalg.solve(np.swapaxes(factor, 1, 2), self._rng.standard_normal((len(rows), 3, 1)))
@@ -210,6 +242,40 @@ class EffectsPosterior:
         action = pick(self._rng, np.where(weight.sum(axis=1, keepdims=True) > 0, weight, seen.action))
         at = np.arange(len(mean))
         self._open = truncated_normal(self._rng, mean, sd, seen.open.low[at, action], seen.open.high[at, action])
+
+
+class SharedScores:
+    """Draws of one score of each trajectory that siblings have partly in common: of sandboxes, of rewards.
+
+    Args:
+        correlation: between siblings.
+        group: int64[N], dense from 0.
+        low, high: float64[N], what has been seen of the scores; -inf and inf for nothing.
+        rng: all randomness.
+    """
+
+    def __init__(self, correlation: float, group: Ints, low: Floats, high: Floats, rng: np.random.Generator) -> None:
+        self._like = min(correlation, _MOST_ALIKE)
+        self._group, self._count = group, int(group.max()) + 1
+        self._low, self._high, self._rng = low, high, rng
+        self._seen = np.isfinite(low) | np.isfinite(high)
+        self._groups = np.zeros(self._count)
+        self._value = np.zeros(len(group))
+        for _ in range(_BURN_IN if self._like else 1):
+            self.draw()
+
+    def draw(self) -> Floats:
+        """Scores float64[N]."""
+        like = self._like
+        mean = math.sqrt(like) * self._groups[self._group]
+        self._value = truncated_normal(self._rng, mean, math.sqrt(1.0 - like), self._low, self._high)
+        seen = self._group[self._seen]
+        members = np.bincount(seen, minlength=self._count)
+        sums = np.bincount(seen, self._value[self._seen], minlength=self._count)
+        precision = 1.0 + members * like / (1.0 - like)
+        noise = self._rng.standard_normal(self._count) / np.sqrt(precision)
+        self._groups = sums * math.sqrt(like) / (1.0 - like) / precision + noise
+        return self._value.copy()
 
 
 class _Scores:

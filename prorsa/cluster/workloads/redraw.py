@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from prorsa.cluster.workloads.fitted import LogNormal
+from prorsa.cluster.workloads.draws import sibling_correlations
+from prorsa.cluster.workloads.fitted import Fitted, LogNormal
 from prorsa.cluster.workloads.limits import offsets
-from prorsa.cluster.workloads.posterior import FIRST, OUTPUT, TURNS, Band, EffectsPosterior, Seen
+from prorsa.cluster.workloads.posterior import FIRST, OUTPUT, TURNS, Band, EffectsPosterior, Seen, SharedScores
 from prorsa.cluster.workloads.scores import Bools, Floats, Ints
-from prorsa.cluster.workloads.standing import ANSWERING, REWARD, SANDBOX, TOOL, WAITING, Standing
+from prorsa.cluster.workloads.standing import ANSWERING, ENDED, REWARD, SANDBOX, TOOL, WAITING, Standing
 from prorsa.cluster.workloads.turns import Source, TurnModel, Turns
 from prorsa.cluster.workloads.workload import Workload
 
@@ -42,9 +43,12 @@ class Redraw:
         self._rng = rng
         self._token_s = token_s
         self._past = _past_turns(standing)
-        self._posterior = EffectsPosterior(
-            source.fitted.correlations, _seen(self._model, workload, standing, self._past), rng
-        )
+        fitted, group = source.fitted, _dense(workload.group)
+        alike = _siblings(fitted) if workload.group[0] >= 0 else np.zeros(7)
+        seen = _seen(self._model, workload, standing, self._past, group)
+        self._posterior = EffectsPosterior(fitted.correlations, alike[:5], seen, rng)
+        self._sandbox = _Seconds(fitted.sandbox_s, workload.sandbox_s, standing, SANDBOX, (alike[5], group, rng))
+        self._reward = _Seconds(fitted.reward_s, workload.reward_s, standing, REWARD, (alike[6], group, rng))
 
     def draw(self, window_s: float) -> Workload:
         """A workload with the same past, whose turns go on for at least ``window_s`` from now."""
@@ -159,26 +163,48 @@ class Redraw:
             first_turn=first_turn,
             group=workload.group,
             step=workload.step,
-            sandbox_s=self._seconds(workload.sandbox_s, self._model.source.fitted.sandbox_s, SANDBOX),
-            reward_s=self._seconds(workload.reward_s, self._model.source.fitted.reward_s, REWARD),
+            sandbox_s=self._sandbox.draw(),
+            reward_s=self._reward.draw(),
             truncated=np.zeros(len(past), np.bool_),
             tools=workload.tools,
             workload=workload.workload,
             sessions_skipped=workload.sessions_skipped,
-            shared_tokens=workload.shared_tokens,
+            shared_tokens=np.where(workload.shared_tokens > 0, columns["prompt_tokens"][first_turn[:-1]], 0),
             classes=workload.classes,
             class_index=workload.class_index,
             **columns,
         )
 
-    def _seconds(self, known_s: Floats, distribution: LogNormal | None, stage: int) -> Floats:
-        """Times of sandboxes or rewards: those that are over stay, that under way is longer than it is now."""
-        if distribution is None:
-            return known_s
-        elapsed_s = np.where(self._standing.stage == stage, self._standing.elapsed_s, 0.0)
-        drawn = self._model.seconds(self._rng, distribution, elapsed_s)
-        return np.where(self._standing.stage > stage, known_s, drawn)
 
+class _Seconds:
+    """Times of sandboxes or rewards: those that are over stay, one under way is longer than it is now."""
+
+    def __init__(
+        self,
+        distribution: LogNormal | None,
+        known_s: Floats,
+        standing: Standing,
+        stage: int,
+        shared: tuple[float, Ints, np.random.Generator],
+    ) -> None:
+        self._distribution, self._known_s = distribution, known_s
+        self._over = standing.stage > stage
+        if distribution is None:
+            return
+        elapsed_s = np.where(self._over, known_s, np.where(standing.stage == stage, standing.elapsed_s, 0.0))
+        low = distribution.scores(elapsed_s)
+        high = np.where(self._over, low + _EXACT, np.inf)
+        correlation, group, rng = shared
+        self._scores = SharedScores(correlation, group, np.where(self._over, low - _EXACT, low), high, rng)
+
+    def draw(self) -> Floats:
+        if self._distribution is None:
+            return self._known_s
+        return np.where(self._over, self._known_s, self._distribution.at(self._scores.draw()))
+
+
+_EXACT: Final = 1e-9
+"""Half the width of the interval that a known score stands for."""
 
 _COLUMNS: Final = ("prompt_tokens", "reuse_tokens", "output_tokens", "gap_s", "tool")
 
@@ -199,9 +225,19 @@ def _ranges(start: Ints, count: Ints) -> Ints:
 # --- what has been seen ---------------------------------------------------------------------------------------------
 
 
-def _seen(model: TurnModel, workload: Workload, standing: Standing, past: Ints) -> Seen:
-    """All that is known of the trajectories, as intervals of scores."""
+def _siblings(fitted: Fitted) -> Floats:
+    """Correlations float64[7] between siblings: of the five heads of a trajectory, of its sandbox and its reward."""
+    return sibling_correlations(np.linalg.cholesky(np.array(fitted.correlations.trajectory)), fitted.siblings)
+
+
+def _seen(model: TurnModel, workload: Workload, standing: Standing, past: Ints, group: Ints) -> Seen:
+    """All that is known of the trajectories, as intervals of scores.
+
+    What groups have done that have ended as a whole tells nothing of anybody else, and is left out.
+    """
     stage, count = standing.stage, workload.trajectories
+    going_on = (np.bincount(group[stage != ENDED], minlength=count) > 0)[group]
+    past = np.where(going_on, past, 0)
     dispatched = stage != WAITING
     first_low, first_high = np.full(count, -np.inf), np.full(count, np.inf)
     starts = workload.first_turn[:-1][dispatched]
@@ -210,12 +246,16 @@ def _seen(model: TurnModel, workload: Workload, standing: Standing, past: Ints) 
     arrived = past + (stage == ANSWERING)
     prompts, answers = _turns(workload, arrived), _turns(workload, past)
     tools = np.flatnonzero(stage == TOOL)
+    # A trajectory that was cut off at a limit would have had more turns.
+    turns = np.where(stage >= ANSWERING, standing.turn + 1 + ((stage >= REWARD) & workload.truncated), 1)
+    turns_low, turns_high = model.turns_scores(turns, exact=(stage >= REWARD) & ~workload.truncated)
     return Seen(
-        shared=_shared(workload.group),
+        group=group,
         first_low=first_low,
         first_high=first_high,
-        turns_low=model.turns_reached(np.where(stage >= ANSWERING, standing.turn + 1, 1)),
-        known=stage >= ANSWERING,
+        turns_low=turns_low,
+        turns_high=turns_high,
+        known=(stage >= ANSWERING) & going_on,
         output=_known_answers(model, workload, answers),
         open=(opened := _open_answers(model, workload, standing, answers))[0],
         action=opened[1],
@@ -224,11 +264,9 @@ def _seen(model: TurnModel, workload: Workload, standing: Standing, past: Ints) 
     )
 
 
-def _shared(group: Ints) -> Ints:
-    """One number for all that share a first prompt."""
-    alone = group < 0
-    numbers = group.copy()
-    numbers[alone] = group.max() + 1 + np.arange(alone.sum())
+def _dense(group: Ints) -> Ints:
+    """Numbers of groups without holes; a trajectory without a group is one by itself."""
+    numbers: Ints = np.unique(np.where(group < 0, -1 - np.arange(len(group)), group), return_inverse=True)[1]
     return numbers
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from prorsa.cluster.workloads.contexts import FIRST_ANSWER_TOKENS
-from prorsa.cluster.workloads.fitted import Fitted, LogNormal, Steps
+from prorsa.cluster.workloads.fitted import Fitted, Steps
 from prorsa.cluster.workloads.posterior import APPENDED, FIRST, GAP, OUTPUT
 from prorsa.cluster.workloads.scores import (
     Bools,
@@ -123,6 +123,10 @@ class TurnModel:
         reached = np.interp(tokens, values, probabilities) / self._first_share
         score: Floats = ndtri(np.clip(reached, 0.0, 1.0))
         return score
+
+    def turns_scores(self, turns: Ints, *, exact: Bools) -> tuple[Floats, Floats]:
+        """Of trajectories that have at least so many turns, or ``exact``-ly so many."""
+        return self.turns_reached(turns), np.where(exact, self.turns_reached(turns + 1), np.inf)
 
     def turns_reached(self, turns: Ints) -> Floats:
         """Lowest scores of trajectories that have at least so many turns."""
@@ -249,14 +253,6 @@ class TurnModel:
             action=turns.action,
             fits=np.ones(len(prompt), np.bool_),
         )
-
-    def seconds(self, rng: np.random.Generator, distribution: LogNormal, elapsed_s: Floats) -> Floats:
-        """Times of sandboxes or rewards that last longer than ``elapsed_s``."""
-        sigma = math.log(distribution.p99_s / distribution.median_s) / ndtri(0.99)
-        with np.errstate(divide="ignore"):
-            low = np.log(elapsed_s / distribution.median_s) / sigma
-        zero = np.zeros(len(elapsed_s))
-        return distribution.at(truncated_normal(rng, zero, 1.0, low, np.full(len(zero), np.inf)))
 
     # --- parts of a turn --------------------------------------------------------------------------------------------
 
