@@ -292,19 +292,65 @@ def replay(journal: Path, *, policy: str | None = None, as_json: Json = False) -
 
 
 @app.command
-def backtest(*journals: Path, horizon: str = "5,15,30", as_json: Json = False) -> int:
-    """Score the forecast over journals, beside last value, EWMA and Kalman.
+def backtest(
+    *inputs: str,
+    horizon: str = "5,15,30",
+    scenario: str = "v32-coding-async",
+    policy: str | None = None,
+    seed: Annotated[list[int] | None, Parameter(name=["--seed", "--seeds"], consume_multiple=True, negative="")] = None,
+    workers: int | None = None,
+    concurrency: int | None = None,
+    until_s: float | None = None,
+    oracle: int = 0,
+    arima: Annotated[bool, Parameter(negative="")] = False,
+    plots: Path | None = None,
+    as_json: Json = False,
+) -> int:
+    """Score the forecast over recordings, session files or scenarios, beside baselines and what could be known.
 
     Parameters
     ----------
-    journals
-        Journal or run directories; their scores are pooled.
+    inputs
+        Journal or run directories, session files (.csv, .csv.gz), and scenarios; their scores are pooled.
     horizon
         Horizons in seconds, separated by commas.
+    scenario
+        What session files are run on.
+    policy
+        Policy of simulated runs; by default the scenario's split, frozen.
+    seed
+        Seeds of simulated runs (default 0).
+    workers
+        Number of workers, instead of the scenario's.
+    concurrency
+        Trajectories in flight, instead of the scenario's.
+    until_s
+        Leave simulated runs off after so many simulated seconds.
+    oracle
+        Let the distribution oracle forecast at so many times of each phase of a scenario's run.
+    arima
+        Score ARIMA too (the `baselines` extra); slow.
+    plots
+        Draw pictures into this directory (the `plots` extra).
     """
-    from prorsa.cli.batch import run_backtest
+    from prorsa.cli.backtest import BacktestOptions, run_backtest
 
-    return run_backtest(journals, horizon, as_json=as_json)
+    return run_backtest(
+        BacktestOptions(
+            inputs=inputs,
+            horizon=horizon,
+            scenario=scenario,
+            policy=policy,
+            seeds=tuple(seed or (0,)),
+            workers=workers,
+            concurrency=concurrency,
+            until_s=until_s,
+            oracle=oracle,
+            arima=arima,
+            plots=plots,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command

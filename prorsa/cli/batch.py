@@ -1,4 +1,4 @@
-"""``simulate``, ``replay`` and ``backtest``: work on scenarios and recordings, without a run."""
+"""``simulate`` and ``replay``: work on scenarios and recordings, without a run."""
 
 import itertools
 import re
@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from prorsa.bus.journal import JournalReader
-from prorsa.cli.options import horizons, journal_in
-from prorsa.cli.output import narrate, print_comparisons, print_forecast, print_json, print_runs
+from prorsa.cli.options import journal_in
+from prorsa.cli.output import narrate, print_comparisons, print_json, print_runs
 from prorsa.cli.progress import batch_progress
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.control.config import ForecastKind
@@ -148,21 +148,6 @@ def run_replay(journal: Path, policy: str | None, *, as_json: bool) -> int:
         if result.first_difference is not None:
             print_json(result.first_difference)
     return 0 if result.first_difference is None else 1
-
-
-def run_backtest(journals: Sequence[Path], horizon: str, *, as_json: bool) -> int:
-    """Score the forecast over journals, pooled."""
-    from prorsa.forecast.backtest import backtest
-
-    if not journals:
-        raise InputError("backtest: name a journal directory, as in `prorsa backtest RUN_DIR/journal`")
-    wanted = horizons(horizon)
-    forecast = backtest([JournalReader(journal_in(journal)).read() for journal in journals], wanted)
-    if as_json:
-        print_json({"forecast": forecast})
-    else:
-        print_forecast(forecast)
-    return 0
 
 
 def _file_name(text: str) -> str:

@@ -179,15 +179,3 @@ def _run_row(run: Mapping[str, object]) -> list[str]:
         number(run["trajectories_completed"]),
         number(run["trajectories_truncated"]),
     ]
-
-
-def print_forecast(forecast: Mapping[str, object]) -> None:
-    """Forecast scores as a table."""
-    columns = ("target", "horizon s", "WAPE", "arrivals", "bias", "p10-p90", "last", "EWMA", "Kalman")
-    names = ("wape", "wape_arrivals", "bias", "coverage_80", "last", "ewma", "kalman")
-    rows = []
-    for target, by_horizon in forecast.items():
-        assert isinstance(by_horizon, Mapping)
-        for horizon, scores in by_horizon.items():
-            rows.append([target, horizon, *(percent(scores.get(name)) for name in names)])
-    print_table(columns, rows)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from prorsa.clock import nanoseconds
 from prorsa.events import Stamped
-from prorsa.forecast.predictor import ForecastConfig, Predictor
+from prorsa.forecast.measures import by_live, by_phase, summaries
 from prorsa.forecast.scoring import Scores
+from prorsa.forecast.windows import Observer, Window
 
 
 def backtest(
@@ -25,25 +25,36 @@ def backtest(
     Raises:
         ConfigError: for horizons that cannot be forecast.
     """
-    config = ForecastConfig(horizons_s=tuple(horizons_s), scored_s=tuple(horizons_s))
-    pooled = Scores(horizons_s)
+    observers = []
     for run in runs:
-        predictor = Predictor(config)
-        _drive(predictor, run, nanoseconds(tick_s))
-        predictor.finish()
-        pooled.merge(predictor.scores)
+        observer = Observer(horizons_s, tick_s)
+        observer.feed(run)
+        observer.finish()
+        observers.append(observer)
+    return _pooled(observers, horizons_s)
+
+
+def report(runs: Sequence[tuple[Observer, Sequence[Window]]], horizons_s: Sequence[float]) -> dict[str, Any]:
+    """Errors of runs that have been forecast, pooled.
+
+    Returns:
+        ``forecast`` as :func:`backtest`; ``phases`` and ``live`` the measures of every forecast by phase (and over all
+        ``transient`` ones, and ``all``) and by live trajectories, then by target and horizon; ``sampled`` as ``phases``
+        over those windows alone in which every forecast spoke, so that they can be compared.
+    """
+    windows = [window for _, settled in runs for window in settled]
+    names = {name for window in windows for name in window.forecasts}
+    sampled = [window for window in windows if window.forecasts.keys() == names]
+    return {
+        "forecast": _pooled([observer for observer, _ in runs], horizons_s),
+        "phases": {name: summaries(cells) for name, cells in by_phase(windows).items()},
+        "sampled": {name: summaries(cells) for name, cells in by_phase(sampled).items()},
+        "live": {name: summaries(cells) for name, cells in by_live(windows).items()},
+    }
+
+
+def _pooled(observers: Sequence[Observer], horizons_s: Sequence[float]) -> dict[str, Any]:
+    pooled = Scores(horizons_s)
+    for observer in observers:
+        pooled.merge(observer.predictor.scores)
     return pooled.summary()
-
-
-def _drive(predictor: Predictor, run: Iterable[Stamped], tick_ns: int) -> None:
-    """Tick at whole multiples of ``tick_ns`` from the first event on, each after the events up to then."""
-    next_ns: int | None = None
-    for stamped in run:
-        if next_ns is None:
-            next_ns = -(-stamped.t_ns // tick_ns) * tick_ns
-        while stamped.t_ns > next_ns:
-            predictor.tick(next_ns)
-            next_ns += tick_ns
-        predictor.observe(stamped)
-    if next_ns is not None:
-        predictor.tick(next_ns)

@@ -93,6 +93,32 @@ def test_backtest_scores_a_recording_as_the_run_did(tmp_path: Path, capsys: pyte
     assert forecast["prefill"]["15"]["wape"] == pytest.approx(run["forecast"]["prefill"]["15"]["wape"], rel=0.02)
 
 
+def test_backtest_runs_scenarios_and_sets_the_oracle_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = tmp_path / "pictures"
+    arguments = ("--horizon", "5,15", "--seed", "1", "2", "--until-s", "60", "--oracle", "1", "--plots", str(pictures))
+    status, out, _ = prorsa(capsys, "backtest", MINI, *arguments, "--json")
+    told = json.loads(out)
+    assert status == 0
+    assert told["runs"] == ["mini.toml-1", "mini.toml-2"]
+    sampled = told["sampled"]["all"]["decode_admission"]["15"]
+    assert 0 < sampled["windows"] <= 2
+    assert sampled["forecasts"]["oracle"]["wape"] < 1.0
+    assert {path.name for path in pictures.iterdir()} == {
+        "timeline-mini.toml-1.png", "timeline-mini.toml-2.png", "errors.png", "reliability.png",
+    }  # fmt: skip
+
+
+def test_backtest_takes_session_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"s{i},{turn},{1000 * (turn + 1)},50,1000" for i in range(6) for turn in range(4)]
+    sessions = tmp_path / "sessions.csv"
+    sessions.write_text("\n".join(["session,turn,prompt_tokens,output_tokens,new_tokens", *rows]))
+    arguments = ("--scenario", "coding-async", "--workers", "2", "--concurrency", "3", "--horizon", "5")
+    status, out, _ = prorsa(capsys, "backtest", str(sessions), *arguments)
+    assert status == 0
+    assert "decode_admission" in out
+    assert prorsa(capsys, "backtest", str(sessions), *arguments, "--oracle", "1")[0] == 2
+
+
 def test_without_scores_a_fixed_split_makes_no_forecast_and_an_adaptive_policy_still_decides(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
