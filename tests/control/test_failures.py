@@ -45,9 +45,11 @@ class Run:
         self.said.append((stamped.t_ns / 1e9, stamped.event))
 
     @property
-    def flipped_s(self) -> list[float]:
-        """When flips ended in the new role."""
-        return [t_s for t_s, event in self.said if isinstance(event, Flip) and event.state == "serving"]
+    def flips(self) -> list[tuple[float, str]]:
+        """When flips ended in the new role, and whose."""
+        return [
+            (t_s, event.worker_id) for t_s, event in self.said if isinstance(event, Flip) and event.state == "serving"
+        ]
 
 
 # --- flapping -------------------------------------------------------------------------------------------------------
@@ -67,8 +69,10 @@ def test_alternating_load_makes_the_published_rule_flap_and_not_the_planner() ->
     trips, until_s = alternating(140), 140.0
     flapping = Run("dynamo-like", trips, HALF, profile=WIDE, until_s=until_s)
     planned = Run("analytic", trips, HALF, profile=WIDE, until_s=until_s)
-    assert sum(t_s >= 20.0 for t_s in flapping.flipped_s) >= 24
-    assert len(planned.flipped_s) <= 6
+    late = [worker for t_s, worker in flapping.flips if t_s >= 20.0]
+    assert len(late) >= 24
+    assert len(set(late)) == 1  # stranded between the roles: one worker is taken back and forth and the others never
+    assert len(planned.flips) <= 6
 
 
 # --- stranded -------------------------------------------------------------------------------------------------------
@@ -88,8 +92,8 @@ def test_a_threshold_rule_stays_at_a_bad_split_where_both_sides_are_saturated(ru
     planned = Run("analytic", trips, LOPSIDED, profile=profile, until_s=120.0)
     held = [event for _, event in stranded.said if isinstance(event, Decision)]
     assert len(held) >= 20
-    assert stranded.flipped_s == []
-    assert len(planned.flipped_s) >= 2
+    assert stranded.flips == []
+    assert len(planned.flips) >= 2
     assert planned.simulation.ended > 1.5 * stranded.simulation.ended
 
 
