@@ -4,6 +4,7 @@ Reads two public traces (their form: ``docs/workloads.md``) and writes ``prorsa/
 
     python scripts/fit_workloads.py TRACES               # coding-sessions.csv.gz and airline-agent-turns.csv.gz
     python scripts/fit_workloads.py TRACES --compare     # real beside generated, as the table of docs/workloads.md
+    python scripts/fit_workloads.py TRACES --compare --plots docs/pictures    # and its pictures
 
 The fit is deterministic: the same traces give the same files, byte for byte.
 """
@@ -20,6 +21,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from scipy.stats import rankdata
 
 from prorsa.cluster.profile import load_profile
 from prorsa.cluster.workloads import fitted
@@ -499,17 +501,142 @@ def compare(folder: Path, name: str, file: str) -> None:
         print(f"| {label} | | | {f(real):.1%} | | | {f(generated):.1%} |")
 
 
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+REAL_COLOUR: Final = "#0072B2"
+GENERATED_COLOUR: Final = "#D55E00"
+
+PANELS: Final = (
+    ("turns", "turns of a trajectory"),
+    ("first prompt", "tokens of the first prompt"),
+    ("computed, later turns", "new tokens of a later turn"),
+    ("output", "output tokens of a turn"),
+    ("gap, s", "gap before a turn, s"),
+    ("computed a trajectory", "new tokens of a trajectory"),
+)
+
+TURN_COLUMNS: Final = ("turn", "prompt", "new tokens", "output", "gap")
+TRAJECTORY_COLUMNS: Final = ("first prompt", "turns", "mean new", "mean output", "mean gap")
+
+
+def turn_columns(workload: Workload) -> list[Floats]:
+    """Of later turns: position, prompt, new tokens, output, gap before it."""
+    position = np.arange(workload.turns) - np.repeat(workload.first_turn[:-1], np.diff(workload.first_turn))
+    new = workload.prompt_tokens - workload.reuse_tokens
+    columns = (position, workload.prompt_tokens, new, workload.output_tokens, workload.gap_s)
+    return [column[position > 0].astype(float) for column in columns]
+
+
+def trajectory_columns(workload: Workload) -> list[Floats]:
+    """First prompt, turns, and means of the logarithms over later turns, of trajectories with at least 5 turns."""
+    turns = np.diff(workload.first_turn)
+    later = np.arange(workload.turns) != np.repeat(workload.first_turn[:-1], turns)
+    new = workload.prompt_tokens - workload.reuse_tokens
+
+    def mean(values: Floats | Ints) -> Floats:
+        return np.add.reduceat(np.where(later, np.log1p(values), 0.0), workload.first_turn[:-1]) / np.maximum(
+            turns - 1, 1
+        )
+
+    columns = (workload.prompt_tokens[~later], turns, mean(new), mean(workload.output_tokens), mean(workload.gap_s))
+    return [column[turns >= 5].astype(float) for column in columns]
+
+
+def rank_correlations(columns: Sequence[Floats]) -> Floats:
+    """Spearman's; NaN for what does not vary."""
+    ranks = np.array([rankdata(column) for column in columns])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.corrcoef(ranks)
+
+
+def draw_distributions(name: str, real: Workload, generated: Workload, timed: bool, path: Path) -> None:
+    """Shares of values above x, both axes logarithmic where tails are heavy: as they matter for load."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.2), layout="constrained")
+    ours, theirs = measures(generated), measures(real)
+    for axis, (key, label) in zip(axes.flat, PANELS, strict=True):
+        known = timed or key != "gap, s"
+        for values, colour, style, who in (
+            (theirs[key] if known else None, REAL_COLOUR, "-", f"recorded ({real.trajectories})"),
+            (ours[key], GENERATED_COLOUR, "--", f"generated ({generated.trajectories:,})"),
+        ):
+            if values is not None:
+                ordered = np.sort(values)
+                axis.step(ordered, 1 - np.arange(len(ordered)) / len(ordered), style, color=colour, label=who, lw=1.6)
+        low = float(np.quantile(ours[key], 0.002))
+        if float(ours[key].max()) / max(low, 0.1) > 30:
+            axis.set_xscale("log")
+            axis.set_xlim(max(low, 0.1), 1.3 * max(ours[key].max(), theirs[key].max()))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_yscale("log")
+        axis.set_ylim(1e-3, 1.2)
+        axis.set_xlabel(label + ("" if known else " (no times in the trace: assumed)"))
+        axis.grid(alpha=0.25)
+    for row in axes:
+        row[0].set_ylabel("share above")
+    axes.flat[0].legend(frameon=False)
+    figure.suptitle(f"{name}: recorded and generated")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_correlations(name: str, real: Workload, generated: Workload, timed: bool, path: Path) -> None:
+    """Rank correlations of turns and of trajectories, recorded beside generated."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(9.4, 8.2), layout="constrained")
+    for row, labels, columns in zip(
+        axes, (TURN_COLUMNS, TRAJECTORY_COLUMNS), (turn_columns, trajectory_columns), strict=True
+    ):
+        kept = labels if timed else labels[:-1]  # no times: nothing to correlate with
+        for axis, workload, who in zip(row, (real, generated), ("recorded", "generated"), strict=True):
+            matrix = rank_correlations(columns(workload)[: len(kept)])
+            image = axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r")
+            axis.set_xticks(range(len(kept)), kept, rotation=30, ha="right")
+            axis.set_yticks(range(len(kept)), kept)
+            for (i, j), value in np.ndenumerate(matrix):
+                axis.text(j, i, f"{value:.2f}", ha="center", va="center", color="w" if abs(value) > 0.6 else "k")
+            of = "later turns" if labels is TURN_COLUMNS else "trajectories of 5 turns or more"
+            axis.set_title(f"{who}: {of}", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.6, label="rank correlation")
+    figure.suptitle(name)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw(folder: Path, name: str, file: str, target: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    profile = load_profile("qwen3-32b-h200-tp2")
+    real = load_sessions(folder / file, profile=profile)
+    generated = generate(name, profile=profile, trajectories=4096, seed=0)
+    timed = name == "coding"
+    target.mkdir(parents=True, exist_ok=True)
+    draw_distributions(name, real, generated, timed, target / f"workloads-{name}.png")
+    draw_correlations(name, real, generated, timed, target / f"workloads-{name}-correlations.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, help="folder of the two traces")
     parser.add_argument("--compare", action="store_true", help="print tables instead of writing the fits")
+    parser.add_argument(
+        "--plots", type=Path, metavar="DIR", help="with --compare: draw the two as well, to this folder"
+    )
     given = parser.parse_args()
-    if given.compare:
-        compare(given.traces, "coding", CODING)
-        compare(given.traces, "general", GENERAL)
-    else:
-        write(fit_coding(given.traces))
-        write(fit_general(given.traces))
+    if given.plots and not given.compare:
+        parser.error("--plots goes with --compare")
+    for name, file, fit in (("coding", CODING, fit_coding), ("general", GENERAL, fit_general)):
+        if not given.compare:
+            write(fit(given.traces))
+            continue
+        compare(given.traces, name, file)
+        if given.plots:
+            draw(given.traces, name, file, given.plots)
 
 
 if __name__ == "__main__":

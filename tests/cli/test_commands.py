@@ -138,6 +138,9 @@ def test_without_scores_a_fixed_split_makes_no_forecast_and_an_adaptive_policy_s
         (["simulate", MINI, "--policy", "best"], "there are analytic"),
         (["simulate", MINI, "--policy", "analytic", "--sessions", "none.csv"], "none.csv"),
         (["simulate", MINI, "--policy", "analytic", "--workers", "1"], "workers"),
+        (["simulate", MINI, "--policy", "analytic", "--jobs", "0"], "--jobs 0: give 1 or more"),
+        (["simulate", MINI, "--policy", "analytic", "--jobs", "2", "--ray", "auto"], "give one of them"),
+        (["simulate", MINI, "--policy", "analytic", "--ray", "auto", "--record", "x"], "record with --jobs"),
         (["replay", "nowhere"], "no journal at nowhere"),
         (["backtest"], "name a journal"),
         (["backtest", "nowhere", "--horizon", "0"], "--horizon 0"),
@@ -176,3 +179,22 @@ def test_a_missing_extra_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "prorsa[control]" in done.stderr
+
+
+def test_jobs_change_neither_results_nor_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--policy", "static:2:2", "colocated", "--seed", "1", "2", "--no-forecast")
+    serial, parallel = simulate(capsys, *arguments), simulate(capsys, *arguments, "--jobs", "2")
+    for run in serial + parallel:
+        run.pop("wall_s")
+    assert parallel == serial
+    assert [(run["seed"], run["policy"]) for run in parallel] == [
+        (seed, policy) for seed in (1, 2) for policy in ("static:2:2", "colocated")
+    ]
+
+
+def test_jobs_record_as_a_serial_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = tmp_path / "recordings"
+    simulate(capsys, "--policy", "static:2:2", "analytic", "--jobs", "2", "--record", str(recording))
+    assert sorted(path.name for path in recording.iterdir()) == ["mini-analytic-0", "mini-static-2-2-0"]
+    status, out, _ = prorsa(capsys, "replay", str(recording / "mini-analytic-0"), "--json")
+    assert (status, json.loads(out)["first_difference"]) == (0, None)

@@ -118,7 +118,7 @@ def interleave(
         workload=name,
         # Members of a group have the same first prompt, to the token.
         shared_tokens=np.where(group >= 0, prompt_tokens[first_turn[:-1]], 0),
-        classes=tuple(part.workload for _, part in parts) if len(parts) > 1 else (),
+        classes=() if [part.workload for _, part in parts] == [name] else tuple(part.workload for _, part in parts),
         class_index=np.repeat(np.arange(len(parts)), [len(place) for place, _ in parts])[order],
     )
 
