@@ -50,11 +50,25 @@ def backtest_run(
     observer = Observer(horizons_s)
     workload = workload or make_workload(plan)
     if is_frozen(plan):
-        for stamped in _events(make_simulation(plan, workload), until_s):
+        for stamped in events_of(plan, workload=workload, until_s=until_s):
             observer.feed(stamped)
     else:
         simulate(plan, workload=workload, recorder=observer.feed)
     return Backtest(plan, observer, observer.finish())
+
+
+def events_of(
+    plan: RunPlan, *, workload: Workload | None = None, until_s: float = float("inf")
+) -> Iterator[list[Stamped]]:
+    """What the frozen pool of a plan says, stamped as by a hub, second by second."""
+    sim = make_simulation(plan, workload or make_workload(plan))
+    seq = 0
+    while not sim.done and sim.now_s < until_s:
+        stamped = []
+        for t_s, event in sim.advance(min(float(int(sim.now_s) + 1), until_s)):
+            stamped.append(Stamped(seq + 1, nanoseconds(t_s), "cluster", seq, 0, event))
+            seq += 1
+        yield stamped
 
 
 def is_frozen(plan: RunPlan) -> bool:
@@ -62,36 +76,44 @@ def is_frozen(plan: RunPlan) -> bool:
     return plan.control.policy.startswith(("static:", "colocated"))
 
 
-def add_oracle(
-    run: Backtest,
+Points = dict[tuple[ForecastTarget, float, int], Point]
+"""Forecasts by target, horizon and time in nanoseconds."""
+
+
+def oracle_points(
+    plan: RunPlan,
     ticks_s: Sequence[float],
+    horizons_s: Sequence[float],
     *,
     workload: Workload | None = None,
     futures: int = FUTURES,
     progress: Progress = lambda _: None,
-) -> None:
-    """Let the oracle forecast at some ticks of a run under a frozen split; its windows there gain the forecast.
+) -> Points:
+    """What the oracle forecasts at some ticks, in order, of a run under a frozen split.
 
     Raises:
         ConfigError: if the oracle does not know the scenario's generator.
     """
-    if run.plan.sessions is not None:
-        raise ConfigError(f"nobody knows the generator of {run.plan.sessions}: leave the oracle out")
-    workload = workload or make_workload(run.plan)
-    oracle = DistributionOracle(run.plan.scenario, profile_of(run.plan), futures=futures)
-    sim = make_simulation(run.plan, workload, emit=False)
-    horizons_s = sorted({window.horizon_s for window in run.windows})
-    spreads: dict[tuple[ForecastTarget, float, int], Spread] = {}
+    if plan.sessions is not None:
+        raise ConfigError(f"nobody knows the generator of {plan.sessions}: leave the oracle out")
+    workload = workload or make_workload(plan)
+    oracle = DistributionOracle(plan.scenario, profile_of(plan), futures=futures)
+    sim = make_simulation(plan, workload, emit=False)
+    points: Points = {}
     for number, tick_s in enumerate(ticks_s):
         _reach(sim, tick_s)
-        rng = np.random.default_rng([run.plan.seed, round(tick_s)])
-        seen = oracle.look(sim, workload, horizons_s, rng)
-        spreads |= {(target, h, nanoseconds(tick_s)): spread for (target, h), spread in seen.items()}
+        seen = oracle.look(sim, workload, horizons_s, np.random.default_rng([plan.seed, round(tick_s)]))
+        points |= {(target, h, nanoseconds(tick_s)): _point(spread) for (target, h), spread in seen.items()}
         progress(f"oracle {number + 1}/{len(ticks_s)}")
-    for window in run.windows:
-        spread = spreads.get((window.target, window.horizon_s, nanoseconds(window.tick_s)))
-        if spread is not None:
-            window.forecasts[ORACLE] = _point(spread)
+    return points
+
+
+def attach(windows: Iterable[Window], name: str, points: Points) -> None:
+    """Put forecasts beside those that the windows have."""
+    for window in windows:
+        point = points.get((window.target, window.horizon_s, nanoseconds(window.tick_s)))
+        if point is not None:
+            window.forecasts[name] = point
 
 
 def sample_ticks(windows: Iterable[Window], per_phase: int) -> list[float]:
@@ -108,17 +130,6 @@ def sample_ticks(windows: Iterable[Window], per_phase: int) -> list[float]:
         places = np.linspace(0, len(whole), per_phase, endpoint=False) + len(whole) / (2 * per_phase)
         chosen += [whole[int(place)] for place in places] if whole else []
     return sorted(set(chosen))
-
-
-def _events(sim: Simulation, until_s: float) -> Iterator[list[Stamped]]:
-    """What a frozen pool says, stamped as by a hub, second by second."""
-    seq = 0
-    while not sim.done and sim.now_s < until_s:
-        stamped = []
-        for t_s, event in sim.advance(min(float(int(sim.now_s) + 1), until_s)):
-            stamped.append(Stamped(seq + 1, nanoseconds(t_s), "cluster", seq, 0, event))
-            seq += 1
-        yield stamped
 
 
 def _reach(sim: Simulation, at_s: float) -> None:

@@ -97,7 +97,7 @@ def _forecast(source: Path | RunPlan, horizons_s: Sequence[float], options: Back
         observer = Observer(horizons_s)
         observer.feed(JournalReader(source).read())
         return _Run(source.name, observer, observer.finish())
-    from prorsa.backtest import add_oracle, backtest_run, is_frozen, sample_ticks
+    from prorsa.backtest import ORACLE, attach, backtest_run, is_frozen, oracle_points, sample_ticks
 
     narrate(f"{source.run_id}: {source.control.policy}")
     run = backtest_run(source, horizons_s, until_s=options.until_s or float("inf"))
@@ -107,7 +107,8 @@ def _forecast(source: Path | RunPlan, horizons_s: Sequence[float], options: Back
                 f"--oracle: it knows a frozen split, not {source.control.policy}; give --policy static:P:D"
             )
         ticks = sample_ticks(run.windows, options.oracle)
-        add_oracle(run, ticks, progress=lambda text: narrate(f"{source.run_id}: {text}"))
+        points = oracle_points(source, ticks, horizons_s, progress=lambda text: narrate(f"{source.run_id}: {text}"))
+        attach(run.windows, ORACLE, points)
     return _Run(source.run_id, run.observer, run.windows)
 
 

@@ -1,6 +1,6 @@
 """Forecasts that have been settled, with all that their errors are looked at by."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +55,7 @@ class Observer:
     Args:
         horizons_s: horizons to forecast and score.
         tick_s: time between forecasts; ticks are whole multiples of it.
+        on_frame: is given each forecast as it is made.
 
     Attributes:
         windows: what has been settled so far.
@@ -62,13 +63,20 @@ class Observer:
         known: what a forecast knew to come at each tick, by (target, horizon, tick in nanoseconds).
     """
 
-    def __init__(self, horizons_s: Iterable[float], tick_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        horizons_s: Iterable[float],
+        tick_s: float = 1.0,
+        *,
+        on_frame: Callable[[Frame], None] = lambda _: None,
+    ) -> None:
         horizons = tuple(horizons_s)
         self.predictor = Predictor(ForecastConfig(horizons_s=horizons, scored_s=horizons))
         self.windows: list[Window] = []
         self.ticks_s: list[float] = []
         self.series: dict[ForecastTarget, list[float]] = {target: [] for target in TARGETS}
         self.known: dict[tuple[ForecastTarget, float, int], float] = {}
+        self._on_frame = on_frame
         self._phases = PhaseTracker()
         self._at: dict[int, tuple[Phase, int]] = {}
         self._tick_ns = nanoseconds(tick_s)
@@ -95,6 +103,7 @@ class Observer:
         assert self._next_ns is not None
         t_ns, self._next_ns = self._next_ns, self._next_ns + self._tick_ns
         frame = self.predictor.tick(t_ns)
+        self._on_frame(frame)
         self.ticks_s.append(t_ns / NS_PER_S)
         self._at[t_ns] = self._phases.at(t_ns / NS_PER_S, frame.live_trajectories), frame.live_trajectories
         for target in TARGETS:

@@ -1,0 +1,317 @@
+"""Forecasts next to what can be known: the scored grid, perturbed events, and what the forecast buys.
+
+    python benchmarks/forecast.py grid [--quick] [--seeds 0 1 2 3 4] [--results benchmarks/results/forecast.jsonl]
+    python benchmarks/forecast.py sessions --traces ../shared/traces
+    python benchmarks/forecast.py perturb
+    python benchmarks/forecast.py buys
+    python benchmarks/forecast.py markdown > docs/forecast-results.md
+
+Each part appends its cells to the results file as they complete and leaves out those that are there: interrupt it, and
+run it again. A cell is one simulated run under the frozen split of its scenario. The distribution oracle forecasts at
+sampled ticks of each transient phase, 200 redrawn futures each; the gap that the forecast closes is measured at these
+ticks, everything else at all of them. Parameters were chosen on seeds from 100 on; seeds 0-4 are scored.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from prorsa.backtest import ORACLE, Points, attach, backtest_run, events_of, oracle_points, sample_ticks
+from prorsa.clock import NS_PER_S, nanoseconds
+from prorsa.cluster.scenario import Scenario, load_scenario
+from prorsa.events import Stamped
+from prorsa.forecast.frame import Frame
+from prorsa.forecast.measures import Comparison, by_phase
+from prorsa.forecast.phases import TRANSIENT
+from prorsa.forecast.windows import Observer, Point, Window
+from prorsa.run import RunPlan, make_plan, make_workload
+from prorsa.simulate import simulate
+
+RESULTS: Final = Path(__file__).parent / "results" / "forecast.jsonl"
+HORIZONS_S: Final = (5.0, 15.0, 30.0)
+SCENARIOS: Final = ("v32-coding-async", "v32-coding-sync", "v32-general-async", "v32-general-sync")
+SIZES: Final = ((128, 2), (512, 8), (1024, 16))
+"""Trajectories in flight, and workers."""
+UNTIL_S: Final = 900.0
+"""Simulated seconds of a run that are forecast; general runs end before. Quick mode takes less."""
+TICKS_A_PHASE: Final = 4
+FUTURES: Final = 200
+GROUP: Final = 8
+BUYS: Final = ("quick", "general-async", "general-sync")
+"""Scenarios on which forecasts are compared by what they buy."""
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+class Results:
+    """The results file: one JSON object a line, each under a key; the last of a key counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                self.rows[row["key"]] = row
+
+    def missing(self, keys: Iterable[str]) -> list[str]:
+        """Those keys that have no result."""
+        return [key for key in keys if key not in self.rows]
+
+    def add(self, key: str, row: Mapping[str, Any]) -> None:
+        """Keep a result."""
+        self.rows[key] = {"key": key, **row}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(self.rows[key]) + "\n")
+
+    def of(self, part: str) -> list[dict[str, Any]]:
+        """All results of a part."""
+        return [row for key, row in self.rows.items() if key.startswith(f"{part}/")]
+
+
+def sized(name: str, concurrency: int, workers: int) -> Scenario:
+    """A scenario of another size: as many trajectories for each worker, and steps of as many as are in flight."""
+    scenario = load_scenario(name)
+    steps = {"groups_per_step": concurrency // GROUP} if scenario.mode == "sync" else {}
+    return msgspec.structs.replace(scenario, workers=workers, concurrency=concurrency, **steps)
+
+
+def frozen_plan(scenario: Scenario, seed: int, sessions: Path | None = None) -> RunPlan:
+    """The scenario's own split, half and half, left as it is."""
+    prefill = scenario.initial_prefill
+    return make_plan(
+        scenario,
+        policy=f"static:{prefill}:{scenario.workers - prefill}",
+        run_id=f"{scenario.name}-{seed}",
+        seed=seed,
+        sessions=sessions,
+        scored=False,
+    )
+
+
+def sums(cells: Mapping[tuple[str, str], Comparison]) -> dict[str, Any]:
+    """Sums of each forecast by target and horizon, as plain data that adds up over runs."""
+    return {
+        f"{target}/{horizon}": {
+            name: {field: getattr(errors, field) for field in errors.__slots__}
+            for name, errors in comparison.errors.items()
+        }
+        for (target, horizon), comparison in cells.items()
+    }
+
+
+def scored(windows: Sequence[Window]) -> dict[str, Any]:
+    """What a cell keeps: sums by phase, over all windows and over those in which the oracle spoke."""
+    asked = [window for window in windows if "oracle" in window.forecasts]
+    plain = [_without_oracle(window) for window in windows]
+    return {
+        "phases": {name: sums(cells) for name, cells in by_phase(plain).items()},
+        "sampled": {name: sums(cells) for name, cells in by_phase(asked).items()},
+    }
+
+
+def _without_oracle(window: Window) -> Window:
+    forecasts = {name: point for name, point in window.forecasts.items() if name != ORACLE}
+    return replace(window, forecasts=forecasts)
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+def grid_cells(sizes: Sequence[tuple[int, int]], seeds: Sequence[int]) -> list[tuple[str, int, int, int]]:
+    """Scenario, trajectories in flight, workers and seed of each cell: small ones first, so that many are done soon."""
+    return [(name, *size, seed) for size in sizes for seed in seeds for name in SCENARIOS]
+
+
+def run_grid(results: Results, cells: Sequence[tuple[str, int, int, int]], args: argparse.Namespace) -> None:
+    """Run the cells that have no result; ``--rescore`` forecasts again and keeps what the oracle has said."""
+    for name, concurrency, workers, seed in cells:
+        key = f"grid/{name}/{concurrency}x{workers}/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        started = time.process_time()
+        plan = frozen_plan(sized(name, concurrency, workers), seed)
+        workload = make_workload(plan)
+        run = backtest_run(plan, HORIZONS_S, workload=workload, until_s=args.until_s)
+        ticks = [tick for tick in sample_ticks(run.windows, args.ticks) if tick in transient_ticks(run.windows)]
+        points = oracle_of(results, key.replace("grid", "oracle", 1), plan, ticks, run.windows, args.futures)
+        attach(run.windows, ORACLE, points)
+        results.add(key, {"ticks": ticks, "cpu_s": time.process_time() - started, **scored(run.windows)})
+        print(f"{key}: {time.process_time() - started:.0f} s of CPU", file=sys.stderr, flush=True)
+
+
+def transient_ticks(windows: Iterable[Window]) -> set[float]:
+    """When the run was in a transient phase."""
+    return {window.tick_s for window in windows if window.phase in TRANSIENT}
+
+
+def oracle_of(
+    results: Results, key: str, plan: RunPlan, ticks: list[float], windows: Sequence[Window], futures: int
+) -> Points:
+    """The oracle's forecasts, from the results file where they are of the same run: what came tells."""
+    actual = {_name(window): window.actual for window in windows if window.tick_s in ticks}
+    known = results.rows.get(key)
+    if known is None or known["ticks"] != ticks or not _same(known["actual"], actual):
+        points = oracle_points(plan, ticks, HORIZONS_S, futures=futures)
+        kept = {f"{target}/{h:g}/{t_ns}": astuple(point) for (target, h, t_ns), point in points.items()}
+        results.add(key, {"ticks": ticks, "futures": futures, "actual": actual, "points": kept})
+        return points
+    points = {}
+    for name, values in known["points"].items():
+        target, horizon, t_ns = name.split("/")
+        points[target, float(horizon), int(t_ns)] = Point(*values)
+    return points
+
+
+def _name(window: Window) -> str:
+    return f"{window.target}/{window.horizon_s:g}/{nanoseconds(window.tick_s)}"
+
+
+def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    return one.keys() == other.keys() and all(math.isclose(one[name], other[name], rel_tol=1e-3) for name in one)
+
+
+# --- real sessions --------------------------------------------------------------------------------------------------
+
+
+def run_sessions(results: Results, traces: Path, args: argparse.Namespace) -> None:
+    """Recorded coding sessions: 128 in flight on 2 workers, each seed in another order."""
+    file = traces / "coding-sessions.csv.gz"
+    if not file.exists():
+        print(f"no recorded sessions: {file} is absent", file=sys.stderr)
+        return
+    for seed in args.seeds:
+        key = f"sessions/coding/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        plan = frozen_plan(sized("v32-coding-async", 128, 2), seed, file)
+        run = backtest_run(plan, HORIZONS_S, until_s=args.until_s)
+        results.add(key, scored(run.windows))
+        print(key, file=sys.stderr, flush=True)
+
+
+# --- perturbed events -----------------------------------------------------------------------------------------------
+
+
+def perturbed(events: Sequence[Stamped], rng: np.random.Generator) -> list[Stamped]:
+    """1 % of the events lost, 1 % twice, 1 % late by up to 2 s: as a hub would then stamp them."""
+    kind = rng.random(len(events))
+    late_ns = (rng.random(len(events)) * 2.0 * NS_PER_S).astype(np.int64)
+    out = []
+    for stamped, u, delay_ns in zip(events, kind.tolist(), late_ns.tolist(), strict=True):
+        if u < 0.01:
+            continue
+        out.append(msgspec.structs.replace(stamped, t_ns=stamped.t_ns + delay_ns) if u > 0.99 else stamped)
+        if 0.01 <= u < 0.02:
+            out.append(stamped)
+    out.sort(key=lambda stamped: stamped.t_ns)
+    return [msgspec.structs.replace(stamped, hub_seq=number) for number, stamped in enumerate(out, 1)]
+
+
+def run_perturbed(results: Results, args: argparse.Namespace) -> None:
+    """How much the errors grow, against what really came, and how well live trajectories are counted."""
+    for name, seed in itertools.product(("v32-general-async", "v32-general-sync"), args.seeds):
+        key = f"perturb/{name}/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        plan = frozen_plan(sized(name, 128, 2), seed)
+        events = [stamped for second in events_of(plan, until_s=args.until_s) for stamped in second]
+        clean, windows = _frames(events)
+        dirty, _ = _frames(perturbed(events, np.random.default_rng(seed)))
+        results.add(key, {"wape": _wapes(windows, clean, dirty), "live_off": _live_off(clean, dirty)})
+        print(key, results.rows[key], file=sys.stderr, flush=True)
+
+
+def _frames(events: Iterable[Stamped]) -> tuple[dict[int, Frame], list[Window]]:
+    frames: dict[int, Frame] = {}
+    observer = Observer(HORIZONS_S, on_frame=lambda frame: frames.update({frame.t_ns: frame}))
+    observer.feed(events)
+    return frames, observer.finish()
+
+
+def _wapes(windows: Sequence[Window], clean: dict[int, Frame], dirty: dict[int, Frame]) -> dict[str, list[float]]:
+    """By target and horizon: missed with clean events, missed with perturbed ones, and what came."""
+    out: dict[str, list[float]] = {}
+    for window in windows:
+        t_ns = nanoseconds(window.tick_s)
+        if window.actual <= 0 or t_ns not in dirty:
+            continue
+        row = out.setdefault(f"{window.target}/{window.horizon_s:g}", [0.0, 0.0, 0.0])
+        for place, frames in enumerate((clean, dirty)):
+            said = frames[t_ns].get(window.target, window.horizon_s).p50
+            row[place] += abs((said or 0.0) - window.actual)
+        row[2] += window.actual
+    return out
+
+
+def _live_off(clean: dict[int, Frame], dirty: dict[int, Frame]) -> float:
+    """Mean of |live - true live| over the mean of the true ones."""
+    pairs = [(clean[t].live_trajectories, dirty[t].live_trajectories) for t in clean.keys() & dirty.keys()]
+    return sum(abs(a - b) for a, b in pairs) / max(sum(a for a, _ in pairs), 1)
+
+
+# --- what the forecast buys -----------------------------------------------------------------------------------------
+
+
+def run_buys(results: Results, args: argparse.Namespace) -> None:
+    """The same solver with the lifecycle forecast, with an EWMA, and with perfect knowledge of the next 15 s."""
+    for name, seed, seen in itertools.product(BUYS, args.seeds, ("lifecycle", "ewma", "perfect")):
+        key = f"buys/{name}/{seen}/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        plan = make_plan(
+            load_scenario(name), policy="analytic", run_id=key, seed=seed, forecast=seen, scored=False, batch=True
+        )
+        row = simulate(plan)
+        kept = {field: row[field] for field in ("makespan_s", "trajectory_latency_s", "flips")}
+        results.add(key, kept)
+        print(key, kept["makespan_s"], file=sys.stderr, flush=True)
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run a part, or print the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("grid", "sessions", "perturb", "buys", "markdown"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[concurrency for concurrency, _ in SIZES])
+    parser.add_argument("--until-s", type=float, default=UNTIL_S)
+    parser.add_argument("--ticks", type=int, default=TICKS_A_PHASE, help="sampled ticks of each transient phase")
+    parser.add_argument("--futures", type=int, default=FUTURES)
+    parser.add_argument("--traces", type=Path, default=Path(__file__).parents[2] / "shared" / "traces")
+    parser.add_argument("--rescore", action="store_true", help="forecast again; the oracle's forecasts are kept")
+    parser.add_argument("--quick", action="store_true", help="one seed of the smallest size, 20 futures, 300 s")
+    args = parser.parse_args()
+    if args.quick:
+        args.seeds, args.sizes, args.ticks, args.futures, args.until_s = [0], [128], 1, 20, 300.0
+    results = Results(args.results)
+    if args.part == "grid":
+        sizes = [size for size in SIZES if size[0] in args.sizes]
+        run_grid(results, grid_cells(sizes, args.seeds), args)
+    elif args.part == "sessions":
+        run_sessions(results, args.traces, args)
+    elif args.part == "perturb":
+        run_perturbed(results, args)
+    elif args.part == "buys":
+        run_buys(results, args)
+    else:
+        print(results.rows.keys())
+
+
+if __name__ == "__main__":
+    main()
