@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from forecast_page import page
 
 from prorsa.backtest import ORACLE, Points, attach, backtest_run, events_of, oracle_points, sample_ticks
 from prorsa.clock import NS_PER_S, nanoseconds
@@ -310,7 +311,7 @@ def main() -> None:
     elif args.part == "buys":
         run_buys(results, args)
     else:
-        print(results.rows.keys())
+        print(page(*(results.of(part) for part in ("grid", "oracle", "sessions", "perturb", "buys"))))
 
 
 if __name__ == "__main__":
