@@ -4,6 +4,7 @@
     python benchmarks/forecast.py sessions --traces ../shared/traces
     python benchmarks/forecast.py perturb
     python benchmarks/forecast.py buys
+    python benchmarks/forecast.py tune
     python benchmarks/forecast.py markdown > docs/forecast-results.md
 
 Each part appends its cells to the results file as they complete and leaves out those that are there: interrupt it, and
@@ -16,10 +17,12 @@ import argparse
 import itertools
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +33,12 @@ from forecast_page import page
 from prorsa.backtest import ORACLE, Points, attach, backtest_run, events_of, oracle_points, sample_ticks
 from prorsa.clock import NS_PER_S, nanoseconds
 from prorsa.cluster.scenario import Scenario, load_scenario
-from prorsa.events import Stamped
+from prorsa.events import ForecastTarget, Stamped
+from prorsa.forecast.baselines import Baseline, Ewma, KalmanLocalLevel
 from prorsa.forecast.frame import Frame
 from prorsa.forecast.measures import Comparison, by_phase
 from prorsa.forecast.phases import TRANSIENT
+from prorsa.forecast.scoring import TARGETS
 from prorsa.forecast.windows import Observer, Point, Window
 from prorsa.run import RunPlan, make_plan, make_workload
 from prorsa.simulate import simulate
@@ -50,6 +55,9 @@ FUTURES: Final = 200
 GROUP: Final = 8
 BUYS: Final = ("quick", "general-async", "general-sync")
 """Scenarios on which forecasts are compared by what they buy."""
+TUNED_ON: Final = (100, 101)
+HALF_LIVES_S: Final = (2.5, 5.0, 10.0, 20.0, 40.0)
+NOISE_RATIOS: Final = (1.0, 0.2, 0.05, 0.01, 0.002)
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
@@ -281,13 +289,50 @@ def run_buys(results: Results, args: argparse.Namespace) -> None:
         print(key, kept["makespan_s"], file=sys.stderr, flush=True)
 
 
+# --- parameters of the baselines ------------------------------------------------------------------------------------
+
+
+def run_tune(results: Results, args: argparse.Namespace) -> None:
+    """Errors of EWMA and Kalman by their parameter over runs on other seeds than those that are scored."""
+    for name, seed in itertools.product(SCENARIOS, TUNED_ON):
+        key = f"tune/{name}/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        run = backtest_run(frozen_plan(sized(name, 128, 2), seed), HORIZONS_S, until_s=args.until_s)
+        results.add(key, {"wape": {target: _by_parameter(run.observer, run.windows, target) for target in TARGETS}})
+    for target in TARGETS:
+        rows = [row["wape"][target] for row in results.of("tune")]
+        for label in rows[0]:
+            # Of each run the error over its least one; runs are alike, however hard they are.
+            ratios = [row[label] / min(row.values()) for row in rows if min(row.values()) > 0]
+            print(f"{target:17} {label:14} {statistics.geometric_mean(ratios):.3f}")
+
+
+def _by_parameter(observer: Observer, windows: Sequence[Window], target: ForecastTarget) -> dict[str, float]:
+    makers = {f"ewma {h:g} s": partial(Ewma, h) for h in HALF_LIVES_S}
+    makers |= {f"kalman {r:g}": partial(KalmanLocalLevel, r) for r in NOISE_RATIOS}
+    return {label: _wape_of(make(), observer, windows, target) for label, make in makers.items()}
+
+
+def _wape_of(baseline: Baseline, observer: Observer, windows: Sequence[Window], target: ForecastTarget) -> float:
+    said = {}
+    for tick_s, value in zip(observer.ticks_s, observer.series[target], strict=True):
+        baseline.update(value, 1.0)
+        for horizon_s in HORIZONS_S:
+            known = observer.known.get((target, horizon_s, nanoseconds(tick_s)), 0.0) if target == "prefill" else 0.0
+            said[horizon_s, tick_s] = known + (baseline.over(horizon_s) if target != "kv_need" else baseline.over(1.0))
+    rows = [window for window in windows if window.target == target and window.actual > 0]
+    missed = sum(abs(said[window.horizon_s, window.tick_s] - window.actual) for window in rows)
+    return missed / max(sum(window.actual for window in rows), 1.0)
+
+
 # --- command line ---------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
     """Run a part, or print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("grid", "sessions", "perturb", "buys", "markdown"))
+    parser.add_argument("part", choices=("grid", "sessions", "perturb", "buys", "tune", "markdown"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--sizes", type=int, nargs="+", default=[concurrency for concurrency, _ in SIZES])
@@ -310,6 +355,8 @@ def main() -> None:
         run_perturbed(results, args)
     elif args.part == "buys":
         run_buys(results, args)
+    elif args.part == "tune":
+        run_tune(results, args)
     else:
         print(page(*(results.of(part) for part in ("grid", "oracle", "sessions", "perturb", "buys"))))
 
