@@ -341,10 +341,10 @@ def allocate(
         trajectories=np.zeros(count, TRAJECTORY),
         workers=np.zeros(workers, WORKER),
         ranks=np.zeros(ranks, RANK),
-        entries=np.zeros((ranks, count + groups), ENTRY),
+        entries=np.zeros((ranks, count + groups), ENTRY, order="F"),
         stems=np.zeros((ranks, groups), STEM),
         groups=np.zeros(groups, GROUP),
-        hosts=np.zeros((ranks, count + groups if config.host_kv_tokens else 0), HOST),
+        hosts=np.zeros((ranks, count + groups if config.host_kv_tokens else 0), HOST, order="F"),
         running=np.full((ranks, max_running), -1, np.int64),
         queues=np.zeros(1 + 3 * ranks, QUEUE),
         heap=np.zeros(timers, TIMER),
@@ -370,7 +370,7 @@ def burst_records(live: int, ranks: int, max_running: int) -> int:
 def duplicate(state: State) -> State:
     """An independent copy. The record buffer is empty between calls of the engine, so a fresh one will do."""
     written = set(State._fields) - set(SHARED) - {"log"}
-    copies = {name: getattr(state, name).copy() for name in written}
+    copies = {name: getattr(state, name).copy(order="K") for name in written}
     return state._replace(**copies, log=np.empty_like(state.log))
 
 
