@@ -10,7 +10,7 @@ before another rank becomes the slowest. The experts take the same in each step 
 
 import math
 
-from prorsa.cluster.sim.cache import evict
+from prorsa.cluster.sim.cache import evict, on_device
 from prorsa.cluster.sim.costs import decode_attention_s, decode_slope_s
 from prorsa.cluster.sim.heap import set_timer, step_timer
 from prorsa.cluster.sim.jit import entry, kernel
@@ -66,6 +66,22 @@ def catch_up(s: State) -> None:
 
 
 @kernel
+def settle(s: State, rank: int) -> None:
+    """Bring the KV account of the rank's worker to now; due before anything takes KV there in mid block."""
+    w = s.ranks[rank].worker
+    if s.workers[w].doing == DECODING:
+        book(s, w, steps_done(s, w))
+
+
+@kernel
+def settle_where_cached(s: State, i: int) -> None:
+    """Bring to now the accounts of the ranks that have any of the context of ``i``; due before anything looks at it."""
+    for rank in range(len(s.ranks)):
+        if on_device(s, rank, i) > 0:
+            settle(s, rank)
+
+
+@kernel
 def end_block_at(s: State, w: int, steps: int) -> None:
     """End the worker's block after ``steps`` steps, where it would go on for longer."""
     worker = s.workers[w]
@@ -90,11 +106,14 @@ def interrupt(s: State, w: int) -> None:
 def spare(s: State, rank: int) -> int:
     """KV that requests could still get: neither locked nor needed by the step under way. Cache does not count."""
     r = s.ranks[rank]
-    worker = s.workers[r.worker]
-    free = r.kv_tokens - r.locked
-    if worker.doing == DECODING:
-        free -= r.running * (steps_done(s, r.worker) - worker.booked + 1)
-    return free
+    return r.kv_tokens - r.locked - r.running * unbooked_steps(s, r.worker)
+
+
+@kernel
+def unbooked_steps(s: State, w: int) -> int:
+    """Decode steps whose KV growth is not in the accounts of the worker's ranks yet, the one under way among them."""
+    worker = s.workers[w]
+    return steps_done(s, w) - worker.booked + 1 if worker.doing == DECODING else 0
 
 
 @kernel

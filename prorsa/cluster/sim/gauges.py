@@ -25,10 +25,15 @@ GAUGES: Final = (
 """Columns of `read_gauges`."""
 
 
-@entry
-def read_gauges(s: State) -> NDArray[np.int64]:
+def read_gauges(state: State) -> NDArray[np.int64]:
     """The load of each worker now: int64[W, len(GAUGES)]; it is busy while it is in a step, whatever its ranks wait."""
-    table = np.zeros((len(s.workers), len(GAUGES)), np.int64)
+    table = np.zeros((len(state.workers), len(GAUGES)), np.int64)
+    _fill(state, table)
+    return table
+
+
+@entry
+def _fill(s: State, table: NDArray[np.int64]) -> None:
     for w in range(len(s.workers)):
         row = table[w]
         row[0], row[1] = s.workers[w].role, s.workers[w].epoch
@@ -44,4 +49,3 @@ def read_gauges(s: State) -> NDArray[np.int64]:
             row[7] += r.computed
             row[8] += r.output + r.running * done
         row[9] = int(stepping_s(s, w) * 1e6)
-    return table

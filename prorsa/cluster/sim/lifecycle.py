@@ -2,7 +2,7 @@
 
 from prorsa.cluster.sim import records
 from prorsa.cluster.sim.cache import diverge, drop_all, reusable
-from prorsa.cluster.sim.decode_clock import catch_up, output_so_far
+from prorsa.cluster.sim.decode_clock import output_so_far, settle_where_cached
 from prorsa.cluster.sim.heap import sampler_timer, set_timer
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.queues import ROUTER, push
@@ -91,7 +91,7 @@ def arrive(s: State, i: int) -> None:
     trajectory.cached_before = 0
     trajectory.arrival_s = s.totals[0].now_s
     if trajectory.turn > s.plan[i].first_turn:
-        catch_up(s)
+        settle_where_cached(s, i)
         diverge(s, i, turn.reuse)
     log(s, records.READY, i, trajectory.turn, trajectory.prompt, trajectory.prompt - _best_reusable(s, i))
     push(s, ROUTER, i)

@@ -149,7 +149,6 @@ def end_prefill(s: State, w: int) -> None:
     worker.doing = IDLE
     worker.experts_s += worker.block_experts_s
     worker.step_s += worker.block_base_s
-    worker.prefill_steps += 1
     worker.decode_first = s.params[0].prefill_interval
     s.totals[0].route = 1
     for rank in range(worker.first_rank, worker.end_rank):

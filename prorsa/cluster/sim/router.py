@@ -14,7 +14,7 @@ from prorsa.cluster.sim import records
 from prorsa.cluster.sim.cache import hold, locked_stem, reach, reusable
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS
 from prorsa.cluster.sim.decode import fits
-from prorsa.cluster.sim.decode_clock import catch_up, limit_block, spare
+from prorsa.cluster.sim.decode_clock import limit_block, settle, settle_where_cached, spare, unbooked_steps
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.prefill import receive
 from prorsa.cluster.sim.queues import ROUTER, insert_after, prefill_queue, remove, retracted_queue
@@ -31,10 +31,10 @@ def route(s: State) -> None:
     i = s.queues[ROUTER].head
     if i < 0:
         return
-    catch_up(s)
     open_ranks = _open_ranks(s)
     while i >= 0 and open_ranks > 0:
         following = s.trajectories[i].next
+        settle_where_cached(s, i)
         rank = _choose_prefill(s, i)
         uncached = s.trajectories[i].prompt - reusable(s, rank, i)
         if s.ranks[rank].blocked == 0:
@@ -114,16 +114,20 @@ def _choose_decode(s: State, i: int) -> int:
     """The decode rank with the most KV to spare, what it holds of the prompt counted too; -1 where none has room."""
     prompt = s.trajectories[i].prompt
     best, best_room = _NONE, 0
-    for rank in range(len(s.ranks)):
-        r = s.ranks[rank]
-        worker = s.workers[r.worker]
-        if worker.serving == 0 or worker.role != ROLE_DECODE or s.queues[retracted_queue(rank)].size > 0:
+    for w in range(len(s.workers)):
+        worker = s.workers[w]
+        if worker.serving == 0 or worker.role != ROLE_DECODE:
             continue
-        spare_tokens = spare(s, rank)
-        room = spare_tokens - RESERVED_DECODE_TOKENS * r.held + min(reach(s, rank, i), prompt)
-        need = prompt + 1 - locked_stem(s, rank, i)
-        if fits(s, rank, need, spare_tokens) and (best == _NONE or room > best_room):
-            best, best_room = rank, room
+        unbooked = unbooked_steps(s, w)
+        for rank in range(worker.first_rank, worker.end_rank):
+            if s.queues[retracted_queue(rank)].size > 0:
+                continue
+            r = s.ranks[rank]
+            spare_tokens = r.kv_tokens - r.locked - r.running * unbooked
+            room = spare_tokens - RESERVED_DECODE_TOKENS * r.held + min(reach(s, rank, i), prompt)
+            need = prompt + 1 - locked_stem(s, rank, i)
+            if fits(s, rank, need, spare_tokens) and (best == _NONE or room > best_room):
+                best, best_room = rank, room
     return best
 
 
@@ -156,6 +160,7 @@ def _move_home(s: State, i: int, rank: int) -> None:
 def _reserve(s: State, i: int, rank: int) -> None:
     """Reserve KV on decode for the prompt and the first token that comes with it."""
     trajectory, r = s.trajectories[i], s.ranks[rank]
+    settle(s, rank)
     trajectory.decode_cached = hold(s, rank, i, trajectory.prompt + 1, trajectory.prompt)
     trajectory.restored_s = s.totals[0].now_s + trajectory.loaded * s.profiles[r.profile].host_s_per_token
     r.held += 1

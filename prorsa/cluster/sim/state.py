@@ -210,7 +210,6 @@ WORKER = np.dtype(
         ("step_s", "f8"),  # of complete steps in all
         ("block_steps", "i8"),
         ("booked", "i8"),  # steps of the block whose KV growth is booked
-        ("prefill_steps", "i8"),
         ("decode_first", "i8"),  # decode steps still to come before the next prefill step
         ("profile", "i8"),
         ("first_rank", "i8"),
@@ -237,18 +236,21 @@ WORKER = np.dtype(
 
 RANK = np.dtype(
     [
+        # What the router looks at on every rank comes first, in one cache line.
+        ("worker", "i8"),
+        ("profile", "i8"),
+        ("outstanding", "i8"),  # uncached tokens sent here and not yet computed
+        ("ahead", "i8"),  # uncached tokens that wait in the router for this rank; scratch of the router
+        ("homes", "i8"),  # live trajectories that were sent here last
+        ("blocked", "i8"),  # scratch of the router
         ("context", "i8"),  # of the running requests, at the start of the block
         ("locked", "i8"),  # KV of requests
         ("cached", "i8"),  # KV of the prefix cache, evictable
-        ("outstanding", "i8"),  # uncached tokens sent here and not yet computed
-        ("ahead", "i8"),  # uncached tokens that wait in the router for this rank; scratch of the router
         ("next_finish", "i8"),  # decode step at which the next request is done; -1 where it is to be looked up
         ("computed", "i8"),
         ("output", "i8"),
         ("attention_s", "f8"),  # of complete steps
         ("step_attention_s", "f8"),  # of the prefill step under way
-        ("worker", "i8"),
-        ("profile", "i8"),
         ("kv_tokens", "i8"),
         ("host_tokens", "i8"),  # host tier of its prefix cache
         ("max_running", "i8"),
@@ -257,8 +259,6 @@ RANK = np.dtype(
         ("running", "i8"),
         ("held", "i8"),  # requests with KV reserved for decode, running ones too
         ("batch", "i8"),  # requests in the prefill step under way: so many from the head of the queue
-        ("homes", "i8"),  # live trajectories that were sent here last
-        ("blocked", "i8"),  # scratch of the router
         ("oldest", "i8"),  # cache entries in order of last use
         ("newest", "i8"),
         ("host_used", "i8"),  # of the host tier
