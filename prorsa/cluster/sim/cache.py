@@ -249,6 +249,24 @@ def _unpin(s: State, rank: int, i: int, stem: int) -> None:
 
 
 @kernel
+def trim_stems(s: State, rank: int) -> None:
+    """Free what no request uses of the stems that are locked on a rank; before anybody is retracted for KV."""
+    stems, r = s.stems[rank], s.ranks[rank]
+    for group in range(len(stems)):
+        stems[group].used = 0
+    for i in range(s.params[0].trajectories):
+        trajectory = s.trajectories[i]
+        if trajectory.shared > 0 and rank in (trajectory.decode, trajectory.prefill):
+            stem = stems[s.plan[i].group]
+            stem.used = max(stem.used, _used(s, rank, i))
+    for group in range(len(stems)):
+        stem = stems[group]
+        if stem.users > 0:
+            r.locked -= stem.tokens - stem.used
+            stem.tokens = stem.used
+
+
+@kernel
 def diverge(s: State, i: int, reuse: int) -> None:
     """The context of ``i`` goes on from its first ``reuse`` tokens: everywhere, what is cached beyond can go."""
     trajectory = s.trajectories[i]

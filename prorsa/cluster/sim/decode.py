@@ -3,7 +3,7 @@
 from typing import Final
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import hold, reach, release, share, store
+from prorsa.cluster.sim.cache import hold, reach, release, share, store, trim_stems
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS, RETRACT_DECODE_STEPS
 from prorsa.cluster.sim.costs import DECODE_STEP, decode_attention_s, decode_slope_s, experts_s
 from prorsa.cluster.sim.decode_clock import book, interrupt, series_s
@@ -291,6 +291,9 @@ def _retract(s: State, rank: int) -> None:
     """Where the batch has no room for its next step, send requests away until it has room for a few."""
     r = s.ranks[rank]
     kv_tokens = r.kv_tokens
+    if r.locked + r.running <= kv_tokens:
+        return
+    trim_stems(s, rank)
     if r.locked + r.running <= kv_tokens:
         return
     while r.running > 1 and r.locked + RETRACT_DECODE_STEPS * r.running > kv_tokens:

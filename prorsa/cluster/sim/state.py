@@ -274,8 +274,8 @@ ENTRY = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8")])
 After those of the trajectories come those of the groups: the stems that their members' contexts begin with.
 """
 
-STEM = np.dtype([("tokens", "i8"), ("users", "i8")])
-"""A group's stem on one rank while requests use it: its tokens are locked, and its entry is empty."""
+STEM = np.dtype([("tokens", "i8"), ("users", "i8"), ("used", "i8")])
+"""A group's stem on one rank while requests use it: its tokens are locked, its entry is empty. ``used`` is scratch."""
 
 GROUP = np.dtype([("stored", "i8"), ("rank", "i8")])
 """Leading tokens of the group's stem in the shared store; the prefill rank that a first turn was sent to last."""
