@@ -1,8 +1,9 @@
 """Speed of the simulator: times real time on one core, and what a copy of its state costs.
 
-    python benchmarks/sim.py [--scenario coding-async] [--seed 0] [--json]
+    python benchmarks/sim.py [--scenario v32-coding-async] [--seed 0] [--json] [--scale [--plot FILE.png]]
 
-The first run after a change of the engine compiles it (about 20 s of CPU), which is reported apart and not counted.
+``--scale`` runs pools of 8 to 64 workers with 512 to 8,192 trajectories in flight instead. The first run after a change
+of the engine compiles it (about 40 s of CPU), which is reported apart and not counted.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from prorsa.cluster.scenario import Scenario, load_scenario
@@ -22,6 +24,9 @@ DECIDE_S = 5.0
 """The simulation is advanced from decision to decision, as the batch runner does without a forecast."""
 COPIED_TRAJECTORIES = 512
 LARGE_WORKERS, LARGE_TRAJECTORIES = 64, 8_192
+SCALE_WORKERS = (8, 16, 32, 64)
+SCALE_TRAJECTORIES = (512, 1_024, 2_048, 4_096, 8_192)
+WARM_S, SCALE_S = 60.0, 120.0
 
 
 def make(scenario: Scenario, workload: Workload, *, emit: bool) -> Simulation:
@@ -91,13 +96,86 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     }
 
 
+def scale(name: str, seed: int) -> list[dict[str, float]]:
+    """Cost of a simulated second under static half and half, once the start is over, for each size of pool."""
+    scenario = load_scenario(name)
+    rows = []
+    for trajectories in SCALE_TRAJECTORIES:
+        workload = scenario.with_overrides(concurrency=trajectories).make_workload(seed)
+        for workers in SCALE_WORKERS:
+            sized = scenario.with_overrides(workers=workers, concurrency=trajectories)
+            sim = make(sized, workload, emit=False)
+            sim.advance(WARM_S)
+            turns, cpu = sim.report()["turns"], time.process_time()
+            while not sim.done and sim.now_s < WARM_S + SCALE_S:
+                sim.advance(sim.now_s + DECIDE_S)
+            cpu, simulated_s = time.process_time() - cpu, sim.now_s - WARM_S
+            turns = sim.report()["turns"] - turns
+            rows.append(
+                {
+                    "workers": workers,
+                    "trajectories": trajectories,
+                    "real_time_factor": simulated_s / cpu,
+                    "cpu_us_per_turn": cpu / max(turns, 1) * 1e6,
+                    "turns_per_simulated_s": turns / simulated_s,
+                }
+            )
+    return rows
+
+
+def print_scale(rows: list[dict[str, float]]) -> None:
+    """Two tables by workers and trajectories: times real time, and microseconds of CPU a turn."""
+    for key, title in (("real_time_factor", "times real time"), ("cpu_us_per_turn", "microseconds of CPU a turn")):
+        print(f"| {title}: in flight | {' | '.join(f'{workers} workers' for workers in SCALE_WORKERS)} |")
+        print(f"|---|{'---|' * len(SCALE_WORKERS)}")
+        for trajectories in SCALE_TRAJECTORIES:
+            cells = [f"{row[key]:,.0f}" for row in rows if row["trajectories"] == trajectories]
+            print(f"| {trajectories:,} | {' | '.join(cells)} |")
+        print()
+
+
+def plot_scale(rows: list[dict[str, float]], path: Path) -> None:
+    """CPU seconds of a simulated second against trajectories, a line for each number of workers."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 4.4))
+    for workers, style in zip(SCALE_WORKERS, ("o-", "s-", "^-", "D-"), strict=True):
+        line = [row for row in rows if row["workers"] == workers]
+        costs = [1 / row["real_time_factor"] for row in line]
+        axes.plot([row["trajectories"] for row in line], costs, style, label=f"{workers} workers")
+    first = min(1 / row["real_time_factor"] for row in rows)
+    axes.plot(SCALE_TRAJECTORIES, [first * n / SCALE_TRAJECTORIES[0] for n in SCALE_TRAJECTORIES], "k:", label="linear")
+    axes.axhline(1 / 500, color="grey", linewidth=0.8)
+    axes.text(SCALE_TRAJECTORIES[0], 1 / 480, "500 times real time", fontsize=8, color="grey")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(SCALE_TRAJECTORIES, [f"{n:,}" for n in SCALE_TRAJECTORIES])
+    axes.set_xlabel("trajectories in flight")
+    axes.set_ylabel("CPU seconds of a simulated second")
+    axes.set_title("Cost of the simulator, one core; 8 attention ranks a worker", fontsize=10)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="coding-async")
+    parser.add_argument("--scenario", default="v32-coding-async")
+    parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--plot", type=Path, help="with --scale: a picture of it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.scale:
+        rows = scale(args.scenario, args.seed)
+        if args.plot:
+            plot_scale(rows, args.plot)
+        print(json.dumps(rows)) if args.json else print_scale(rows)
+        return
     figures = measure(args.scenario, args.seed)
     if args.json:
         json.dump(figures, sys.stdout)

@@ -11,7 +11,7 @@ decode rank can, all that arrived later wait too, as they do in SGLang's own que
 from typing import Final
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import hold, locked_stem, reach, reusable
+from prorsa.cluster.sim.cache import hold, locked_stem, on_device, reach, reusable
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS
 from prorsa.cluster.sim.decode import fits
 from prorsa.cluster.sim.decode_clock import limit_block, settle, settle_where_cached, spare, unbooked_steps
@@ -19,7 +19,7 @@ from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.prefill import receive
 from prorsa.cluster.sim.queues import ROUTER, insert_after, prefill_queue, remove, retracted_queue
 from prorsa.cluster.sim.records import log
-from prorsa.cluster.sim.state import READY, ROLE_DECODE, ROLE_MIXED, State
+from prorsa.cluster.sim.state import DECODING, READY, ROLE_DECODE, ROLE_MIXED, State
 
 _NONE: Final = -1
 
@@ -34,7 +34,6 @@ def route(s: State) -> None:
     open_ranks = _open_ranks(s)
     while i >= 0 and open_ranks > 0:
         following = s.trajectories[i].next
-        settle_where_cached(s, i)
         rank = _choose_prefill(s, i)
         uncached = s.trajectories[i].prompt - reusable(s, rank, i)
         if s.ranks[rank].blocked == 0:
@@ -87,8 +86,12 @@ def _choose_prefill(s: State, i: int) -> int:
         worker = s.workers[r.worker]
         if worker.serving == 0 or worker.role == ROLE_DECODE or (first_turn and r.blocked != 0):
             continue
-        work = r.outstanding + r.ahead + s.trajectories[i].prompt - reusable(s, rank, i)
         homes = r.homes if first_turn else 0
+        if best != _NONE and homes == best_homes and r.outstanding + r.ahead >= best_work and rank != home:
+            continue  # whatever it holds of the prompt: one token at least is computed
+        if worker.doing == DECODING and on_device(s, rank, i) > 0:
+            settle(s, rank)
+        work = r.outstanding + r.ahead + s.trajectories[i].prompt - reusable(s, rank, i)
         better = homes < best_homes or (
             homes == best_homes and (work < best_work or (work == best_work and rank == home))
         )
@@ -112,6 +115,7 @@ def _has_room(s: State, rank: int, i: int) -> bool:
 @kernel
 def _choose_decode(s: State, i: int) -> int:
     """The decode rank with the most KV to spare, what it holds of the prompt counted too; -1 where none has room."""
+    settle_where_cached(s, i)
     prompt = s.trajectories[i].prompt
     best, best_room = _NONE, 0
     for w in range(len(s.workers)):
