@@ -189,7 +189,7 @@ def test_capacity_holds_and_retraction_keeps_every_token(
     crowd: list[tuple[int, int]], roles: Sequence[Role], kv_tokens: int, data: st.DataObject
 ) -> None:
     made = [Trip((Turn(prompt, output), Turn(prompt + output + 10, 20, 0.5))) for prompt, output in crowd]
-    profile = make_profile(kv_tokens=kv_tokens, ranks=data.draw(st.sampled_from([1, 2])))
+    profile = make_profile(kv_tokens=kv_tokens, ranks=data.draw(st.sampled_from([1, 2, 4])))
     interval = data.draw(st.sampled_from([0, 8]))
     sim = pool(made * profile.ranks, roles, profile=profile, prefill_interval=interval)
     seen: list[Any] = []

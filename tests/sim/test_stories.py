@@ -357,6 +357,24 @@ class TestFlips:
         assert sim.report()["requests_resumed"] == 1
         assert first.decode_worker == decode
 
+    def test_a_cold_flip_costs_exactly_drain_rebuild_and_prefill_again(self) -> None:
+        profile, prompt, output = make_profile(), 1_000, 400
+        sim = pool([one(prompt, output)], self.roles, profile=profile, cache="cold")
+        flipper = Flipper(sim, {f"w{w}": role for w, role in enumerate(self.roles)})  # type: ignore[arg-type]
+        flipper.advance(2.0)
+        flipper.start(events_of(flipper.events, LlmSubmit, "t00000")[0].decode_worker)
+        while flipper.stage or not sim.done:
+            flipper.advance(sim.now_s + 1.0)
+        (retry,) = events_of(flipper.events, LlmRetry, "t00000")
+        kept, first_s = retry.tokens_kept, of(flipper.events, LlmFirstToken)[0][0]
+        cancelled_s = first_s + sum(profile.decode_step_s(1, prompt + 1 + k) for k in range(kept - 1))
+        answered_s = cancelled_s + 0.03
+        assert sim.report()["flip_overhead_s"] == pytest.approx(answered_s - 2.0 + 0.5 + 0.2)
+        # Prefill has the prompt still; it computes the output and sends all of it to another decode worker.
+        again_s = profile.prefill_s(kept, prompt) + (prompt + kept) * 100_000 / 40e9 + 0.005
+        rest_s = sum(profile.decode_step_s(1, prompt + kept + 1 + k) for k in range(output - kept - 1))
+        assert sim.report()["makespan_s"] == pytest.approx(answered_s + again_s + rest_s)
+
     def test_a_drain_takes_effect_at_the_end_of_the_step_and_is_answered_later(self) -> None:
         sim = pool([one(1_000, 400)], self.roles)
         events = sim.advance(2.0)
