@@ -1,6 +1,7 @@
 """Cells on a Ray cluster, one to a core; Ray runs the cells of a node that is lost again on another."""
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -15,13 +16,16 @@ RETRIES: Final = 3
 """How often a cell is tried again when its node or its worker process is lost; an error of the cell itself is final."""
 
 
+CONNECT_WITHIN_S: Final = 5.0
+
+
 class RayExecutor:
     """Runs cells on the Ray cluster at ``address``: ``auto`` finds one, ``local`` starts one, else HOST:PORT.
 
     The nodes need the same version of Prorsa.
 
     Raises:
-        ConfigError: if Ray is not installed.
+        ConfigError: if Ray is not installed, or the address is none of these.
         UnavailableError: if there is no cluster at the address.
     """
 
@@ -34,6 +38,7 @@ class RayExecutor:
             self._connect(address)
 
     def _connect(self, address: str) -> None:
+        _check_reachable(address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
             quiet["include_dashboard"] = False
@@ -70,6 +75,20 @@ class RayExecutor:
         """Leave the cluster, if this executor has joined it; a ``local`` one ends."""
         if self._mine:
             self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Look before Ray does: where nobody answers, it tries again for ever."""
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ConfigError(f"--ray {address}: give auto, local, or a HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UnavailableError(f"--ray {address}: {why}; start one with `ray start --head`") from error
 
 
 def _ray() -> Any:  # noqa: ANN401 - Ray is optional, and has no types where it is absent

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from prorsa.cluster.scenario import load_scenario
-from prorsa.errors import CellError, UnavailableError
+from prorsa.errors import CellError, ConfigError, UnavailableError
 from prorsa.run import make_plan
 from prorsa.runner import Cell, SerialExecutor, run_cells
 from prorsa.runner.simulations import simulation_cells
@@ -89,6 +89,13 @@ def test_no_cluster_at_the_address_is_one_clear_line() -> None:
 
     with pytest.raises(UnavailableError, match=r"--ray 127\.0\.0\.1:1: .*start one with `ray start --head`"):
         RayExecutor("127.0.0.1:1")
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    from prorsa.runner.on_ray import RayExecutor
+
+    with pytest.raises(ConfigError, match="--ray somewhere: give auto, local, or a HOST:PORT"):
+        RayExecutor("somewhere")
 
 
 def test_without_ray_the_command_line_names_the_extra() -> None:
