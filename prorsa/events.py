@@ -83,7 +83,10 @@ class RunEnd(Event, frozen=True, kw_only=True, tag="run.end"):
 
 
 class SamplerState(Event, frozen=True, kw_only=True, tag="sampler.state"):
-    """The data sampler: what waits to be dispatched, what is in flight, and its limit or batch size."""
+    """The data sampler: what waits to be dispatched, what is in flight, and its limit or batch size.
+
+    ``until_update``: trajectories that have still to end before the next weight update is due.
+    """
 
     mode: Literal["sync", "async"] | None = None
     queued: Count | None = None
@@ -91,6 +94,7 @@ class SamplerState(Event, frozen=True, kw_only=True, tag="sampler.state"):
     limit: Count | None = None
     batch_size: Count | None = None
     expected_prompt_tokens: Seconds | None = None
+    until_update: Count | None = None
 
 
 class TrajectoryDispatched(Event, frozen=True, kw_only=True, tag="trajectory.dispatched"):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -139,7 +138,6 @@ def make_plan(
     chosen = make_simulated(policy, scenario.workers) if batch else make_policy(policy, scenario.workers)
     if scenario.workers < 2 and not policy.startswith("colocated"):
         raise ConfigError(f"policy {policy} needs at least 2 workers, one of each role; {scenario.name} has 1")
-    _refuse_what_is_not_simulated(scenario)
     if scenario.staged and (chosen.flips or policy.startswith("colocated")):
         raise ConfigError(
             f"{scenario.name} has prefill and decode workers of different parallelism, whose roles are fixed, and "
@@ -162,16 +160,6 @@ def make_plan(
         sessions=str(sessions) if sessions else None,
         speed=speed,
     )
-
-
-_NOT_SIMULATED: Final = ("oversample", "staleness", "update_every", "faults")
-
-
-def _refuse_what_is_not_simulated(scenario: Scenario) -> None:
-    plain = {field.name: field.default for field in msgspec.structs.fields(scenario)}
-    for name in _NOT_SIMULATED:
-        if getattr(scenario, name) != plain[name]:
-            raise ConfigError(f"{scenario.name}: {name}: the simulator does not have this; leave it out")
 
 
 def with_policy(plan: RunPlan, policy: str) -> RunPlan:

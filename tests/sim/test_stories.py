@@ -1,11 +1,13 @@
 """Small stories of what the mechanisms do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from prorsa.cluster.effects import Effect
 from prorsa.cluster.profile import Experts, Fit, Profile, table_ms
+from prorsa.cluster.sim.config import Fault
 from prorsa.cluster.sim.simulation import Simulation, Timed
 from prorsa.cluster.step import RankWork, step_parts
 from prorsa.errors import ConfigError
@@ -18,12 +20,16 @@ from prorsa.events import (
     LlmPrefillStart,
     LlmRetry,
     LlmSubmit,
+    Role,
+    SamplerState,
     StepBegin,
     StepEnd,
     TrajectoryDispatched,
+    TrajectoryEnd,
     TrajectoryReady,
     WeightsUpdateBegin,
     WeightsUpdateEnd,
+    WorkerDown,
     WorkerRole,
     WorkerUp,
 )
@@ -456,3 +462,309 @@ class TestDemandAhead:
         assert sim.future_demand((5.0,))[5.0]["backlog"] == 9_000
         sim.advance(make_profile().prefill_s(1_000))
         assert sim.future_demand((5.0,))[5.0]["backlog"] == 8_000
+
+
+class TestHostTier:
+    """A context of 1,010 tokens is driven out of an HBM pool of 2,000 by a prompt of 1,500, and comes back."""
+
+    trips = (Trip((Turn(1_000, 10), Turn(1_110, 5, 5.0))), one(1_500, 5, sandbox_s=1.0))
+
+    def second_prefill(
+        self, host_kv_tokens: int, kv_bytes: int = 100_000, **config: object
+    ) -> tuple[Simulation, int, float]:
+        """The simulation, what was cached for the second turn, and the seconds its prefill took."""
+        profile = make_profile(kv_tokens=2_000, kv_bytes_per_token=kv_bytes)
+        sim = pool(self.trips, ("mixed",), profile=profile, host_kv_tokens=host_kv_tokens, **config)
+        events = run(sim)
+        ended = [(t, e) for t, e in of(events, LlmPrefillEnd) if e.trajectory_id == "t00000"][1]  # type: ignore[attr-defined]
+        started = [t for t, e in of(events, LlmPrefillStart) if e.trajectory_id == "t00000"][1]  # type: ignore[attr-defined]
+        return sim, ended[1].cached_tokens, ended[0] - started  # type: ignore[attr-defined]
+
+    def test_without_one_what_was_evicted_is_computed_again(self) -> None:
+        sim, cached, took_s = self.second_prefill(0)
+        # The other request holds 1,505 tokens; the head of the context has the rest.
+        assert cached == 495
+        assert took_s == pytest.approx(make_profile().prefill_s(1_110 - 495, 495))
+        assert sim.report()["prefill_again_tokens"] == 1_010 - 495
+
+    def test_with_one_it_comes_back_while_the_step_computes(self) -> None:
+        sim, cached, took_s = self.second_prefill(4_000)
+        assert cached == 1_010
+        assert took_s == pytest.approx(make_profile().prefill_s(100, 1_010))
+        assert sim.report()["prefill_again_tokens"] == 0
+
+    def test_a_step_waits_for_what_takes_longer_to_load_than_to_compute(self) -> None:
+        _, cached, took_s = self.second_prefill(4_000, kv_bytes=10_000_000)
+        assert cached == 1_010
+        assert took_s == pytest.approx((1_010 - 495) * 10_000_000 / 25e9)
+
+    def test_a_tier_holds_copies_of_what_hbm_holds_and_only_the_head_of_what_it_has_no_room_for(self) -> None:
+        """The second prompt's copy takes the place of all of the first's that HBM has not kept."""
+        sim = self.second_prefill(600)[0]
+        assert sim._state.ranks["host_used"][0] == 600
+        sim = pool(self.trips, ("mixed",), profile=make_profile(kv_tokens=2_000), host_kv_tokens=600)
+        sim.advance(4.0)
+        assert sim._state.hosts["tokens"][0].tolist() == [495, 105]
+
+    def test_what_hbm_still_holds_is_not_evicted_from_it(self) -> None:
+        """The first context is only in the host tier when the third prompt wants its place."""
+        trips = (*self.trips, one(1_200, 5, sandbox_s=2.0))
+        sim = pool(trips, ("mixed",), profile=make_profile(kv_tokens=2_000), host_kv_tokens=2_600)
+        sim.advance(4.0)
+        copies = sim._state.hosts["tokens"][0]
+        # 795 tokens of the second context are left in HBM; its copy beyond them is newer than the first one's.
+        assert copies.tolist() == [0, 1_395, 1_205]
+
+    def test_decode_loads_its_part_back_and_prefill_sends_the_rest(self) -> None:
+        profile = make_profile(
+            kv_tokens=2_000, kv_bytes_per_token=10_000_000, prefill=Fit(a_ms=1.0, b_ms=0.0, c_ms=0.0)
+        )
+        sim = pool(self.trips, profile=profile, host_kv_tokens=4_000)
+        events = run(sim)
+        ended = [t for t, e in of(events, LlmPrefillEnd) if e.trajectory_id == "t00000"][1]  # type: ignore[attr-defined]
+        token = [t for t, e in of(events, LlmFirstToken) if e.trajectory_id == "t00000"][1]  # type: ignore[attr-defined]
+        started = [t for t, e in of(events, LlmAdmitted) if e.trajectory_id == "t00000"][1]  # type: ignore[attr-defined]
+        sent_s, loaded_s = 100 * 10_000_000 / 40e9 + 0.005, (1_010 - 495) * 10_000_000 / 25e9
+        assert token == pytest.approx(max(ended + sent_s, started + loaded_s))
+
+    @pytest.mark.parametrize(("cache", "cached"), [("cold", 0), ("retained", 1_010)])
+    def test_a_flip_loses_the_tier_unless_it_is_retained(self, cache: str, cached: int) -> None:
+        profile = make_profile(kv_tokens=2_000)
+        trips = (Trip((Turn(1_000, 10), Turn(1_110, 5, 20.0))), one(1_500, 5, sandbox_s=1.0))
+        sim = pool(
+            trips, ("prefill", "prefill", "decode", "decode"), profile=profile, host_kv_tokens=4_000, cache=cache
+        )
+        flipper = Flipper(sim, {f"w{w}": role for w, role in enumerate(("prefill", "prefill", "decode", "decode"))})  # type: ignore[arg-type]
+        flipper.advance(8.0)
+        decode = events_of(flipper.events, LlmSubmit, "t00000")[0].decode_worker
+        flipper.start(decode)
+        while not sim.done:
+            flipper.advance(sim.now_s + 1.0)
+        second = events_of(flipper.events, LlmPrefillEnd, "t00000")[1]
+        assert second.cached_tokens == max(cached, 1_000)  # the prefill worker has the prompt at least
+        assert (second.worker_id == decode) == (cache == "retained")
+
+
+class TestSharedPrompts:
+    """Two siblings with the same 800 leading tokens of 1,000; trips 0 and 1 are a group."""
+
+    def siblings(self, apart_s: float, **later: object) -> tuple[Trip, Trip]:
+        first = Trip((Turn(1_000, 10),), shared=800)
+        return first, Trip((Turn(1_000, 10),), sandbox_s=apart_s, shared=800, **later)  # type: ignore[arg-type]
+
+    def test_what_they_share_is_computed_and_held_once(self) -> None:
+        sim = pool(self.siblings(1.0), ("mixed",))
+        ends = [e for _, e in of(run(sim), LlmPrefillEnd)]
+        assert [(e.cached_tokens, e.computed_tokens) for e in ends] == [(0, 1_000), (800, 200)]  # type: ignore[attr-defined]
+        assert sim._state.ranks["cached"][0] == 800 + 2 * 210
+        assert sim.report()["prefill_again_tokens"] == 0
+
+    def test_siblings_of_one_step_compute_it_twice_and_hold_it_once(self) -> None:
+        """SGLang's default order (fcfs) does not look for prefixes within a batch."""
+        sim = pool(self.siblings(0.0), ("mixed",), profile=make_profile(chunk_tokens=2_000))
+        events = run(sim)
+        assert [e.computed_tokens for _, e in of(events, LlmPrefillEnd)] == [1_000, 1_000]  # type: ignore[attr-defined]
+        assert sim._state.ranks["cached"][0] == 800 + 2 * 210
+
+    def test_a_sibling_of_a_later_step_finds_the_chunks_before_it(self) -> None:
+        sim = pool(self.siblings(0.0), ("mixed",), profile=make_profile(chunk_tokens=1_000))
+        assert [e.computed_tokens for _, e in of(run(sim), LlmPrefillEnd)] == [1_000, 200]  # type: ignore[attr-defined]
+
+    def test_both_hold_it_once_while_they_decode(self) -> None:
+        trips = [replace(trip, turns=(Turn(1_000, 2_000),)) for trip in self.siblings(0.0)]
+        sim = pool(trips, ("mixed",), profile=make_profile(chunk_tokens=2_000))
+        sim.advance(1.0)
+        output = sum(e.output_tokens or 0 for _, e in of(sim.advance(1.5), LlmEnd))  # type: ignore[attr-defined]
+        assert output == 0
+        tails = sim._state.ranks["locked"][0] - 800
+        assert 400 < tails < 600  # two times 200 of the prompts, and outputs
+
+    def test_it_outlives_its_users_tails(self) -> None:
+        """A prompt of another group needs room: the tails go first, what is shared last."""
+        trips = (*self.siblings(1.0), one(1_400, 5, sandbox_s=2.0))
+        sim = pool(trips, ("mixed",), profile=make_profile(kv_tokens=2_000))
+        sim.advance(2.3)
+        entries = sim._state.entries["tokens"][0]
+        assert entries.tolist()[:2] == [0, 0]
+        assert 0 < entries[3] <= 2_000 - 1_401
+
+    @pytest.mark.parametrize(
+        ("shared", "apart_s", "second"), [(800, 0.5, "w0"), (0, 0.5, "w1"), (800, 0.0, "w1")], ids=str
+    )
+    def test_a_first_turn_goes_where_its_group_is_unless_the_queue_there_is_longer(
+        self, shared: int, apart_s: float, second: str
+    ) -> None:
+        """Elsewhere there are fewer trajectories at home; at once, the first sibling's prompt is the longer queue."""
+        trips = [replace(trip, turns=(Turn(1_000, 100),), shared=shared) for trip in self.siblings(apart_s)]
+        events = run(pool(trips, ("prefill", "prefill", "decode")))
+        assert [events_of(events, LlmSubmit, f"t{i:05d}")[0].prefill_worker for i in range(2)] == ["w0", second]
+
+
+class TestWeightUpdates:
+    """Every second trajectory that ends brings an update, with a pause of 7 s."""
+
+    long = one(1_000, 400)
+    short = one(200, 5, sandbox_s=1.0)
+
+    def updated(self, **config: object) -> tuple[Simulation, list[Timed]]:
+        trips = (self.long, self.short, self.short)
+        sim = pool(trips, update_every=2, weight_update_s=7.0, **config)
+        return sim, run(sim)
+
+    def test_requests_are_held_in_place_and_go_on_with_their_kv(self) -> None:
+        sim, events = self.updated()
+        alone_s = time_of(run(pool([self.long, self.short, self.short])), LlmEnd, "t00000")
+        ((begun, _),), ((ended, _),) = of(events, WeightsUpdateBegin), of(events, WeightsUpdateEnd)
+        assert begun == max(time_of(events, LlmEnd, f"t0000{i}") for i in (1, 2))
+        assert ended == begun + 7.0
+        step_s = make_profile().decode_step_s(3, 2_000)
+        # The step under way when the pause begins is computed in it.
+        assert 7.0 - step_s <= time_of(events, LlmEnd, "t00000") - alone_s <= 7.0
+        assert of(events, LlmRetry) == []
+        assert sim.report()["weight_updates"] == 1
+
+    def test_a_flush_aborts_them_and_they_prefill_all_again(self) -> None:
+        sim, events = self.updated(cache_flush=True)
+        (retry,) = events_of(events, LlmRetry, "t00000")
+        ((_, ended),) = of(events, WeightsUpdateEnd)
+        first, second = events_of(events, LlmPrefillEnd, "t00000")
+        assert (retry.reason, retry.attempt) == ("weight update", 1)
+        assert 0 < retry.tokens_kept < 400
+        assert (second.cached_tokens, second.computed_tokens) == (0, 1_000 + retry.tokens_kept)
+        assert ended.cache_flushed  # type: ignore[attr-defined]
+        assert sim.report()["requests_interrupted"] == 1
+        assert sim.report()["requests_resumed"] == 0
+        assert sim.report()["prefill_again_tokens"] == second.computed_tokens
+        assert first.computed_tokens == 1_000
+
+    def test_nothing_starts_in_the_pause(self) -> None:
+        late = one(300, 5, sandbox_s=2.0)
+        events = run(pool([self.long, self.short, self.short, late], update_every=2, weight_update_s=7.0))
+        ((_, _),), ((ended, _),) = of(events, WeightsUpdateBegin), of(events, WeightsUpdateEnd)
+        assert time_of(events, TrajectoryReady, "t00003") < ended
+        assert time_of(events, LlmPrefillStart, "t00003") == ended
+
+    def test_training_before_it_is_announced_and_stops_nothing(self) -> None:
+        _, events = self.updated(update_lead_s=0.5)
+        (announced, first), (begun, second) = of(events, WeightsUpdateBegin)
+        assert (first.expected_in_s, second.expected_in_s) == (0.5, None)  # type: ignore[attr-defined]
+        assert begun == announced + 0.5
+
+    @pytest.mark.parametrize(("staleness", "first"), [(0, 2), (1, 4), (None, 6)])
+    def test_no_more_are_dispatched_than_the_bound_on_staleness_lets(self, staleness: int | None, first: int) -> None:
+        sim = pool([one(500, 20) for _ in range(6)], update_every=2, weight_update_s=1.0, staleness=staleness)
+        assert len(of(sim.advance(0.0), TrajectoryDispatched)) == first
+        events = run(sim)
+        updates = [t for t, _ in of(events, WeightsUpdateEnd)]
+        later = [t for t, _ in of(events, TrajectoryDispatched)]
+        assert later == [t for t in updates for _ in range(2)][: 6 - first]
+
+    def test_the_sampler_says_what_is_to_come(self) -> None:
+        sim = pool([one(500, 20) for _ in range(6)], update_every=2, weight_update_s=1.0, staleness=1)
+        states = [event for _, event in of(run(sim, pace_s=0.5), SamplerState)]
+        assert (states[0].until_update, states[0].limit) == (2, 4)  # type: ignore[attr-defined]
+
+
+class TestOverSampling:
+    """Three groups of two are dispatched for the two that the step wants."""
+
+    trips = (
+        *(one(300, 20) for _ in range(4)),
+        Trip((Turn(300, 20), Turn(400, 2_000, 0.1))),
+        one(300, 2_000),
+        *(replace(one(200, 5), step=1) for _ in range(4)),
+    )
+
+    def test_the_step_ends_with_the_last_group_it_wants_and_the_rest_is_aborted(self) -> None:
+        sim = pool(self.trips, mode="sync", oversample=1.5, groups_per_step=2, weight_update_s=3.0, concurrency=6)
+        events = run(sim)
+        statuses = {e.trajectory_id: e.status for _, e in of(events, TrajectoryEnd)}  # type: ignore[attr-defined]
+        assert [statuses[f"t{i:05d}"] == "aborted" for i in range(6)] == [False] * 4 + [True] * 2
+        complete_s = max(time_of(events, TrajectoryEnd, f"t{i:05d}") for i in range(4))
+        (step_end, _), _ = of(events, StepEnd)
+        assert complete_s <= step_end <= complete_s + make_profile().decode_step_s(6, 3_000)
+        aborted = [e for _, e in of(events, LlmEnd) if e.finish_reason == "abort"]  # type: ignore[attr-defined]
+        assert [e.trajectory_id for e in aborted] == ["t00005"]  # type: ignore[attr-defined] # a tool runs for the other
+        assert [e.target_groups for _, e in of(events, StepBegin)] == [2, 2]  # type: ignore[attr-defined]
+        assert sim.report()["trajectories_aborted"] == 2
+        assert (sim._state.ranks["locked"] == 0).all()
+
+    def test_what_was_not_dispatched_yet_is_not(self) -> None:
+        sim = pool(self.trips, mode="sync", oversample=1.5, groups_per_step=2, concurrency=2)
+        events = run(sim)
+        dispatched = [e.trajectory_id for _, e in of(events, TrajectoryDispatched)]  # type: ignore[attr-defined]
+        assert sim.done
+        assert dispatched == [f"t{i:05d}" for i in (0, 1, 2, 3, 4, 6, 7, 8, 9)]
+        assert sim.report()["trajectories_aborted"] == 1
+
+
+class TestFaults:
+    roles = ("prefill", "prefill", "decode", "decode")
+
+    def test_requests_of_a_dead_decode_worker_go_on_elsewhere_from_what_they_have_said(self) -> None:
+        fault = Fault(worker=2, at_s=2.0, kind="dies", for_s=1.0)
+        sim = pool([one(1_000, 400)], self.roles, faults=(fault,))
+        events = run(sim, pace_s=0.5)
+        (retry,) = events_of(events, LlmRetry, "t00000")
+        first, second = events_of(events, LlmSubmit, "t00000")
+        assert (retry.reason, first.decode_worker, second.decode_worker) == ("worker down", "w2", "w3")
+        assert 0 < retry.tokens_kept < 400
+        (end,) = events_of(events, LlmEnd, "t00000")
+        assert (end.output_tokens, end.finish_reason) == (400, "stop")
+        # The prefill worker has the prompt; what the dead one decoded is prefilled.
+        assert events_of(events, LlmPrefillEnd, "t00000")[1].computed_tokens == retry.tokens_kept
+        ((down_s, _),), ((up_s, up),) = of(events, WorkerDown), of(events, WorkerUp)[-1:]
+        assert (down_s, up_s, up.worker_id, up.role) == (2.0, 3.0, "w2", "decode")  # type: ignore[attr-defined]
+        assert [row[1:] for row in sim.report()["split"]] == [[2, 2, 0, 0], [2, 1, 0, 0], [2, 2, 0, 0]]
+
+    def test_a_dead_prefill_worker_loses_the_chunks_that_it_had_computed(self) -> None:
+        fault = Fault(worker=0, at_s=0.08, kind="dies", for_s=60.0)
+        events = run(pool([one(5_000, 5)], ("prefill", "prefill", "decode"), faults=(fault,)))
+        (end,) = events_of(events, LlmPrefillEnd, "t00000")
+        assert (end.worker_id, end.cached_tokens, end.computed_tokens) == ("w1", 0, 5_000)
+
+    def test_a_colocated_worker_that_comes_back_has_nothing_cached(self) -> None:
+        fault = Fault(worker=0, at_s=5.0, kind="dies", for_s=1.0)
+        trip = Trip((Turn(1_000, 10), Turn(1_200, 10, 8.0)))
+        sim = pool([trip], ("mixed",), faults=(fault,))
+        ends = events_of(run(sim), LlmPrefillEnd, "t00000")
+        assert [end.cached_tokens for end in ends] == [0, 0]
+        assert sim.report()["recomputed_tokens"] == 1_010
+
+    def test_a_flip_of_a_dead_worker_fails(self) -> None:
+        fault = Fault(worker=2, at_s=2.0, kind="dies", for_s=50.0)
+        sim = pool([one(1_000, 400)], self.roles, faults=(fault,))
+        sim.advance(1.9)
+        sim.perform(effect("fence", "decode", "w2"))
+        assert sim.perform(effect("settle", "decode", "w2")) == []
+        ((at_s, result),) = of(sim.advance(3.0), EffectResult)
+        assert (at_s, result.ok, result.detail) == (2.0, False, "the worker has died")  # type: ignore[attr-defined]
+        ((_, refused),) = sim.perform(effect("admit", "decode", "w2"))
+        assert (refused.ok, refused.detail) == (False, "the worker is dead")  # type: ignore[union-attr]
+
+    def test_it_comes_back_in_the_role_that_it_was_launched_in(self) -> None:
+        fault = Fault(worker=2, at_s=5.0, kind="dies", for_s=2.0)
+        sim = pool([one(1_000, 2_000)], self.roles, faults=(fault,))
+        flipper = Flipper(sim, {f"w{w}": role for w, role in enumerate(self.roles)})  # type: ignore[arg-type]
+        flipper.start("w2")
+        flipper.advance(6.0)
+        assert flipper.roles["w2"] == "prefill"
+        (_, up) = of(sim.advance(8.0), WorkerUp)[-1]
+        assert up.role == "decode"  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("roles", [("prefill", "decode"), ("mixed",)], ids=str)
+    def test_a_slow_worker_takes_so_many_times_as_long(self, roles: tuple[Role, ...]) -> None:
+        fault = Fault(worker=len(roles) - 1, at_s=0.0, kind="slows", for_s=100.0, factor=3.0)
+        trip = one(1_000, 200, sandbox_s=0.1)
+        plain, slow = (run(pool([trip], roles, faults=faults)) for faults in ((), (fault,)))
+        last, first = (
+            [time_of(events, kind, "t00000") for events in (plain, slow)] for kind in (LlmEnd, LlmFirstToken)
+        )
+        assert last[1] - first[1] == pytest.approx(3 * (last[0] - first[0]))
+        assert (first[1] > first[0]) == (roles == ("mixed",))
+
+    def test_only_steps_that_begin_while_it_is_slow_are(self) -> None:
+        fault = Fault(worker=1, at_s=1.0, kind="slows", for_s=1.0, factor=3.0)
+        plain, slow = (run(pool([one(1_000, 400)], faults=faults)) for faults in ((), (fault,)))
+        longer_s = time_of(slow, LlmEnd, "t00000") - time_of(plain, LlmEnd, "t00000")
+        assert longer_s == pytest.approx(1.0 - 1.0 / 3, abs=0.04)

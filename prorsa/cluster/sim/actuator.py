@@ -3,6 +3,7 @@
 from typing import Final
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from prorsa.cluster.effects import Action, Effect, done, failed
@@ -74,15 +75,17 @@ class Actuator:
         return superseded + self._begin(state, w, effect)
 
     def restart(self, state: State) -> None:
-        """Every worker serves again in the role that it has; effects under way are forgotten without an answer."""
+        """Every worker that lives serves again in the role that it has; effects under way are forgotten unanswered."""
         self._memory.pending.clear()
-        for w in range(len(state.workers)):
+        for w in np.flatnonzero(state.workers["down"] == 0).tolist():
             flips.stop_effect(state, w)
             flips.admit(state, w)
 
-    def answer(self, w: int, ok: bool, resumed: int, dropped: int) -> EffectResult:
-        """The answer to the effect that was under way on worker ``w``."""
+    def answer(self, w: int, ok: int, resumed: int, dropped: int) -> EffectResult:
+        """The answer to the effect that was under way on worker ``w``; ``ok`` is -1 where the worker has died."""
         effect = self._memory.pending.pop(w)
+        if ok < 0:
+            return failed(effect, "the worker has died")
         if not ok:
             return failed(effect, f"not done in {effect.deadline_s:g} s")
         drain, switch = effect.action == "drain", effect.action == "switch"
@@ -92,6 +95,8 @@ class Actuator:
         worker = state.workers[w]
         role = ROLES[worker["role"]]
         pending = self._memory.pending.get(w)
+        if worker["down"]:
+            return failed(effect, "the worker is dead")
         if pending is not None and pending.action == "switch":
             return failed(effect, f"the worker is switching to {pending.role}")
         if effect.action in ("admit", "warm") and effect.role != role:

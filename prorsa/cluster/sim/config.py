@@ -74,10 +74,19 @@ class SimConfig:
         mode: ``async``, a new trajectory for each that ends; ``sync``, step by step.
         groups_per_step: groups of a synchronous step; None in asynchronous runs. Informative.
         group_size: trajectories of a group. Informative.
-        weight_update_s: pause between two synchronous steps.
+        weight_update_s: pause of a weight update: between two synchronous steps, or amid an asynchronous run.
         cache_flush: whether a weight update drops all prefix caches.
         cache: what a flip does to the prefix cache of the worker.
         host_kv_tokens: host tier of each worker's prefix cache, in tokens; its ranks have equal parts of it.
+        oversample: a synchronous step dispatches so many times ``groups_per_step`` (the workload holds them) and ends
+            when ``groups_per_step`` are complete; the others are cut off.
+        update_every: an asynchronous run updates the weights whenever so many more trajectories have ended; None for
+            never. ``cache_flush``: running requests are aborted for it and go on from their tokens so far; otherwise
+            they are held in place and go on with the KV that they have.
+        update_lead_s: time from the end of the last of these trajectories to the pause (training), announced ahead.
+        staleness: weight versions, at most, between a trajectory's dispatch and the update that it is for, after
+            AReaL: in flight + ended < (staleness + version + 1) x update_every; None for no bound.
+        faults: workers that die or slow down.
         flip: how long the parts of a flip take.
         prefill_interval: decode steps, at least, of a colocated worker between two prefill steps while any of its
             requests decodes: SGLang's ``--prefill-decode-interval`` (0 by default, and so is its minimum batch).
@@ -93,6 +102,11 @@ class SimConfig:
     cache_flush: bool = False
     cache: CacheMode = "retained"
     host_kv_tokens: int = 0
+    oversample: float = 1.0
+    update_every: int | None = None
+    update_lead_s: float = 0.0
+    staleness: int | None = None
+    faults: tuple[Fault, ...] = ()
     flip: FlipTimes = field(default_factory=FlipTimes)
     prefill_interval: int = 0
     seed: int | None = None
@@ -104,9 +118,37 @@ class SimConfig:
             raise ConfigError(f"host_kv_tokens is {self.host_kv_tokens}: give 0 for no host tier, or its tokens")
         if self.prefill_interval < 0:
             raise ConfigError(f"prefill_interval is {self.prefill_interval}: give 0 or more decode steps")
+        _check_updates(self)
+        _check_seconds("update_lead_s", self.update_lead_s)
         _check_seconds("weight_update_s", self.weight_update_s)
         for name in FlipTimes.__struct_fields__:
             _check_seconds(f"flip.{name}", getattr(self.flip, name))
+
+
+def _check_updates(config: SimConfig) -> None:
+    if not config.oversample >= 1:
+        raise ConfigError(f"oversample is {config.oversample}: give 1 for none, or more")
+    if config.oversample > 1 and (config.mode != "sync" or not config.groups_per_step):
+        raise ConfigError("oversample is for mode sync with groups_per_step: leave it out")
+    if config.update_every is not None and (config.mode != "async" or config.update_every < 1):
+        raise ConfigError(f"update_every is {config.update_every}: give 1 or more trajectories, in mode async")
+    if config.staleness is not None and (config.update_every is None or config.staleness < 0):
+        raise ConfigError(f"staleness is {config.staleness}: give 0 or more versions, together with update_every")
+
+
+def check_faults(config: SimConfig, workers: int) -> None:
+    """Refuse faults of workers that there are not, or at no possible time.
+
+    Raises:
+        ConfigError: names what is wrong.
+    """
+    for fault in config.faults:
+        if not 0 <= fault.worker < workers:
+            raise ConfigError(f"a fault hits worker {fault.worker}: there are 0 to {workers - 1}")
+        _check_seconds("at_s of a fault", fault.at_s)
+        _check_seconds("for_s of a fault", fault.for_s)
+        if not fault.factor > 0:
+            raise ConfigError(f"a worker slows down by the factor {fault.factor}: give one above 1")
 
 
 def _check_seconds(name: str, value: float) -> None:

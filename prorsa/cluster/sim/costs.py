@@ -14,14 +14,15 @@ def decode_attention_s(s: State, rank: int) -> float:
     """Seconds of attention in a decode step of the rank's running batch at its context now."""
     r = s.ranks[rank]
     profile = s.profiles[r.profile]
-    return profile.decode_a_s + profile.decode_b_s * r.running + profile.decode_c_s * r.context
+    seconds = profile.decode_a_s + profile.decode_b_s * r.running + profile.decode_c_s * r.context
+    return seconds * s.workers[r.worker].slow
 
 
 @kernel
 def decode_slope_s(s: State, rank: int) -> float:
     """Seconds by which the attention of each next decode step is longer: every request's context grows by a token."""
     r = s.ranks[rank]
-    return s.profiles[r.profile].decode_c_s * r.running
+    return s.profiles[r.profile].decode_c_s * r.running * s.workers[r.worker].slow
 
 
 @kernel
@@ -37,6 +38,11 @@ def chunk_attention_s(s: State, rank: int, new: int, prefix: int) -> float:
 @kernel
 def experts_s(s: State, w: int, kind: int, tokens: int) -> float:
     """Seconds of the experts for the tokens of all ranks of the worker; ``kind`` as above."""
+    return _table_s(s, w, kind, tokens) * s.workers[w].slow
+
+
+@kernel
+def _table_s(s: State, w: int, kind: int, tokens: int) -> float:
     profile = s.workers[w].profile
     table = s.experts[profile, kind]
     last = s.profiles[profile].points[kind] - 1

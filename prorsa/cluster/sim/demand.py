@@ -53,8 +53,8 @@ def _backlog(state: State) -> int:
     sent = np.isin(rows["phase"], (FETCH, QUEUED, PREFILL)) & (rows["attempt"] == 0)
     waiting = np.flatnonzero((rows["phase"] == READY) & (rows["attempt"] == 0))
     serving = (state.workers["serving"] != 0) & (state.workers["role"] != ROLE_DECODE)
-    ranks = np.flatnonzero(serving[state.ranks["worker"]])
-    held = [max((reach(state, rank, i) for rank in ranks), default=0) for i in waiting]
+    ranks: list[int] = np.flatnonzero(serving[state.ranks["worker"]]).tolist()
+    held = [max((reach(state, rank, i) for rank in ranks), default=0) for i in waiting.tolist()]
     best = np.array(held, dtype=np.int64)
     prompts = rows["prompt"][waiting]
     return int(rows["owed"][sent].sum() + (prompts - np.minimum(best, prompts - 1)).sum())

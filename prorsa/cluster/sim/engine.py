@@ -4,14 +4,17 @@ from typing import Final
 
 from prorsa.cluster.sim.decode import begin_block, end_block, swapped_in
 from prorsa.cluster.sim.decode_clock import catch_up
-from prorsa.cluster.sim.flips import cancel_answered, cancel_marked, check_effects, effect_due
-from prorsa.cluster.sim.heap import clear_timer, sampler_timer, set_timer, tick_timer
+from prorsa.cluster.sim.faults import fault_due
+from prorsa.cluster.sim.flips import cancel_answered, check_effects, effect_due
+from prorsa.cluster.sim.heap import clear_timer, fault_timer, sampler_timer, set_timer, tick_timer
+from prorsa.cluster.sim.interrupts import cancel_marked, cut_off, end_update, halt
 from prorsa.cluster.sim.jit import entry, kernel
-from prorsa.cluster.sim.lifecycle import begin, rewarded, sandbox_ready, tool_returned, update_weights
+from prorsa.cluster.sim.lifecycle import begin, begin_update, rewarded, sandbox_ready, tool_returned
 from prorsa.cluster.sim.prefill import begin_prefill, end_prefill, enqueue, transferred
 from prorsa.cluster.sim.router import route
 from prorsa.cluster.sim.state import (
     CANCELLED,
+    CUT_DUE,
     DECODING,
     FETCH,
     IDLE,
@@ -29,7 +32,7 @@ from prorsa.cluster.sim.state import (
 REACHED: Final = 0
 """The engine has come to the time that it was given."""
 ANSWERED: Final = 1
-"""An effect has just been answered."""
+"""An effect has just been answered, a worker has died, or is back."""
 TICKED: Final = 2
 """A second of simulated time has gone by: telemetry is due."""
 FULL: Final = 3
@@ -74,8 +77,12 @@ def _fire(s: State, timer: int) -> None:
     elif timer == sampler_timer(s):
         if s.totals[0].began == 0:
             begin(s)
+        elif s.totals[0].training != 0:
+            begin_update(s)
         else:
-            update_weights(s)
+            end_update(s)
+    elif timer > tick_timer(s):
+        fault_due(s, timer - fault_timer(s, 0))
     else:
         effect_due(s, timer - trajectories - workers)
 
@@ -115,6 +122,10 @@ def _end_step(s: State, w: int) -> None:
 def follow_up(s: State) -> None:
     """What an event leaves to do at its own time: routing, idle workers that have work, effects that came true."""
     totals = s.totals[0]
+    if totals.halt != 0:
+        halt(s)
+    if totals.cut_off == CUT_DUE:
+        cut_off(s)
     while totals.route != 0 or totals.kick != 0:
         if totals.route != 0:
             route(s)
@@ -132,7 +143,10 @@ def follow_up(s: State) -> None:
 @kernel
 def _begin_step(s: State, w: int) -> None:
     """A colocated worker takes prefill first, as SGLang does, unless the interval between prefills says decode."""
+    if s.totals[0].updating != 0:
+        return
     worker = s.workers[w]
+    worker.slow = worker.slow_next
     decode_first = worker.role == ROLE_MIXED and worker.decode_first > 0
     if decode_first and begin_block(s, w):
         return

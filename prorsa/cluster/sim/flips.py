@@ -96,7 +96,8 @@ def stop_effect(s: State, w: int) -> None:
 
 
 @kernel
-def _answer(s: State, w: int, ok: int, dropped: int) -> None:
+def answer(s: State, w: int, ok: int, dropped: int) -> None:
+    """Answer the effect under way on a worker; ``ok`` is -1 where the worker has died."""
     log(s, records.EFFECT_RESULT, -1, w, ok, s.workers[w].resumed, dropped)
     stop_effect(s, w)
     s.totals[0].answered = 1
@@ -112,7 +113,7 @@ def effect_due(s: State, w: int) -> None:
         if s.params[0].cache != RETAINED:
             for rank in range(worker.first_rank, worker.end_rank):
                 dropped += drop_all(s, rank)
-    _answer(s, w, worker.effect_ok, dropped)
+    answer(s, w, worker.effect_ok, dropped)
 
 
 @kernel
@@ -122,11 +123,22 @@ def check_effects(s: State) -> None:
         worker = s.workers[w]
         drained = worker.effect == EFFECT_DRAIN and worker.requests == 0 and worker.cancels == 0
         if drained or (worker.effect == EFFECT_SETTLE and is_idle(s, w)):
-            _answer(s, w, 1, 0)
+            answer(s, w, 1, 0)
 
 
 @kernel
-def _touches(s: State, i: int, w: int) -> bool:
+def has_leg(s: State, i: int, w: int) -> bool:
+    """Whether the request of ``i`` has KV at worker ``w``, or is to have."""
+    trajectory = s.trajectories[i]
+    if trajectory.phase < FETCH or trajectory.phase > SWAP_IN:
+        return False
+    if trajectory.decode >= 0 and s.ranks[trajectory.decode].worker == w:
+        return True
+    return trajectory.phase <= TRANSFER and s.ranks[trajectory.prefill].worker == w
+
+
+@kernel
+def touches(s: State, i: int, w: int) -> bool:
     """Whether a drain of worker ``w`` cancels the request: not where all that is left here is to send its KV."""
     trajectory = s.trajectories[i]
     if trajectory.phase < FETCH or trajectory.phase > SWAP_IN or trajectory.attempt >= MAX_ATTEMPT:
@@ -137,7 +149,8 @@ def _touches(s: State, i: int, w: int) -> bool:
 
 
 @kernel
-def _in_step(s: State, i: int) -> bool:
+def in_step(s: State, i: int) -> bool:
+    """Whether a step under way computes for the request."""
     trajectory = s.trajectories[i]
     if trajectory.phase == PREFILL:
         return s.workers[s.ranks[trajectory.prefill].worker].doing == PREFILLING
@@ -148,55 +161,51 @@ def _in_step(s: State, i: int) -> bool:
 
 
 @kernel
+def mark(s: State, i: int, w: int, why: int) -> None:
+    """Let a request be cancelled at the end of the step that it is in."""
+    trajectory = s.trajectories[i]
+    trajectory.cancel, trajectory.why = w, why
+    s.totals[0].marked += 1
+
+
+@kernel
 def _cancel_all(s: State, w: int) -> None:
     catch_up(s)
     for i in range(s.params[0].trajectories):
-        if not _touches(s, i, w) or s.trajectories[i].cancel >= 0:
+        if not touches(s, i, w) or s.trajectories[i].cancel >= 0:
             continue
-        if _in_step(s, i):
-            s.trajectories[i].cancel = w
-            s.totals[0].marked += 1
+        if in_step(s, i):
+            mark(s, i, w, records.DRAIN)
         else:
-            _cancel(s, i, w)
+            cancel(s, i, w, records.DRAIN)
     interrupt(s, w)
 
 
 @kernel
-def cancel_marked(s: State) -> None:
-    """Cancel the marked requests whose step has ended; those that it has finished are answered already."""
-    catch_up(s)
-    for i in range(s.params[0].trajectories):
-        w = s.trajectories[i].cancel
-        if w < 0 or s.trajectories[i].phase == CANCELLED or _in_step(s, i):
-            continue
-        s.trajectories[i].cancel = -1
-        s.totals[0].marked -= 1
-        if _touches(s, i, w):
-            _cancel(s, i, w)
-
-
-@kernel
-def _cancel(s: State, i: int, w: int) -> None:
+def cancel(s: State, i: int, w: int, why: int) -> None:
     """Abort both legs of a request; it is back in the router when the abort is answered."""
     trajectory = s.trajectories[i]
     prefill, decode = trajectory.prefill, trajectory.decode
-    computed = _abort(s, i)
+    computed = abort(s, i)
     trajectory.prefill, trajectory.decode = prefill, decode  # where it comes from, for the record of the retry
     store(s, i, computed)
     trajectory.lost = max(trajectory.lost, longest(s, i), computed)
     trajectory.kept += trajectory.output
     trajectory.prompt += trajectory.output
     trajectory.output = 0
-    trajectory.cancel = w
+    trajectory.cancel, trajectory.why = w, why
     trajectory.phase = CANCELLED
     s.workers[w].cancels += 1
-    s.workers[w].resumed += 1
-    s.totals[0].resumed += 1
+    if why == records.DRAIN:
+        s.workers[w].resumed += 1
+        s.totals[0].resumed += 1
+    else:
+        s.totals[0].interrupted += 1
     set_timer(s, i, s.totals[0].now_s + s.params[0].cancel_s)
 
 
 @kernel
-def _abort(s: State, i: int) -> int:
+def abort(s: State, i: int) -> int:
     """Take a request off its workers; returns the leading tokens of its context that had been computed there."""
     trajectory = s.trajectories[i]
     if trajectory.phase <= PREFILL:
@@ -252,13 +261,20 @@ def _abort_decode(s: State, i: int) -> int:
 
 
 @kernel
-def cancel_answered(s: State, i: int) -> None:
-    """The abort is answered: the request goes on as the next attempt."""
+def forget_cancel(s: State, i: int) -> None:
+    """Nobody waits any longer for the answer to the abort of a request."""
     trajectory = s.trajectories[i]
     s.workers[trajectory.cancel].cancels -= 1
     trajectory.cancel = -1
-    trajectory.attempt += 1
+
+
+@kernel
+def cancel_answered(s: State, i: int) -> None:
+    """The abort is answered: the request goes on as the next attempt."""
+    trajectory = s.trajectories[i]
+    forget_cancel(s, i)
+    trajectory.attempt = min(trajectory.attempt + 1, MAX_ATTEMPT)  # a death can come upon the last one
     prefill, decode = trajectory.prefill, trajectory.decode
-    log(s, records.RETRY, i, trajectory.turn, trajectory.attempt, trajectory.kept, prefill, decode)
+    log(s, records.RETRY, i, trajectory.turn, trajectory.attempt, trajectory.kept, prefill, decode, trajectory.why)
     trajectory.prefill, trajectory.decode = -1, -1
     readmit(s, i)

@@ -4,7 +4,7 @@ Nothing stale is ever in the heap, so it never outgrows its array and a copy sta
 in the order in which they were set.
 
 Timer numbers: trajectory ``i`` is ``i``; the step of worker ``w`` is ``N + w``, its effect ``N + W + w``; then the
-sampler's and the tick.
+sampler's, the tick, and the faults'.
 """
 
 from prorsa.cluster.sim.jit import entry, kernel
@@ -100,3 +100,9 @@ def sampler_timer(s: State) -> int:
 def tick_timer(s: State) -> int:
     """The timer of the 1 Hz telemetry."""
     return s.params[0].trajectories + 2 * s.params[0].workers + 1
+
+
+@entry
+def fault_timer(s: State, fault: int) -> int:
+    """The timer of a fault: its beginning, then its end."""
+    return s.params[0].trajectories + 2 * s.params[0].workers + 2 + fault

@@ -3,7 +3,7 @@
 What enters the radix tree in HBM is copied to host memory at once, beside the steps, as far as there is room; so the
 tier holds copies of what HBM holds too, and is worth something from the size of HBM on. HBM evicts without a further
 copy. The host evicts, least recently used first and tails first, only what HBM no longer holds (SGLang's
-``evict_host``). Loading back takes `params.host_s_per_token`; the step that needs it, or the hand-over to decode,
+``evict_host``). Loading back takes `PROFILE.host_s_per_token`; the step that needs it, or the hand-over to decode,
 waits for it. Every rank has its own pool: HiCache gives each scheduler process one.
 
 An entry's copy is its leading tokens, `HOST.tokens`. Listed for eviction are those that reach further than HBM does,

@@ -7,7 +7,7 @@ from prorsa.cluster.sim.heap import sampler_timer, set_timer
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.queues import ROUTER, push
 from prorsa.cluster.sim.records import log
-from prorsa.cluster.sim.state import DONE, READY, REWARD, ROLE_DECODE, SANDBOX, TOOL, State
+from prorsa.cluster.sim.state import CUT_DUE, DONE, NOT_CUT, READY, REWARD, ROLE_DECODE, SANDBOX, TOOL, State
 
 
 @kernel
@@ -28,7 +28,18 @@ def may_dispatch(s: State) -> bool:
     totals, params = s.totals[0], s.params[0]
     if totals.next_dispatch >= params.trajectories or totals.in_flight >= params.limit or totals.updating != 0:
         return False
-    return params.sync == 0 or s.plan[totals.next_dispatch].step == totals.step
+    if params.sync != 0:
+        return totals.cut_off == NOT_CUT and s.plan[totals.next_dispatch].step == totals.step
+    return not _too_stale(s)
+
+
+@kernel
+def _too_stale(s: State) -> bool:
+    """AReaL's rule: what is dispatched now would be trained on more than ``staleness`` versions from now."""
+    totals, params = s.totals[0], s.params[0]
+    if params.staleness < 0:
+        return False
+    return totals.in_flight + totals.ended >= (params.staleness + totals.version + 1) * params.update_every
 
 
 @kernel
@@ -49,6 +60,8 @@ def dispatch(s: State) -> None:
             set_timer(s, i, totals.now_s + s.plan[i].sandbox_s)
         else:
             arrive(s, i)
+    if totals.next_dispatch < s.params[0].trajectories and s.params[0].sync == 0 and _too_stale(s):
+        _note_limit(s)
 
 
 @kernel
@@ -58,7 +71,15 @@ def _note_dispatch(s: State) -> None:
     totals.last_dispatch_s = totals.now_s
     if totals.next_dispatch == params.trajectories:
         totals.output_at_last_dispatch = output_so_far(s)
-    if totals.in_flight == params.limit and not totals.limit_reached_s >= 0:
+    if totals.in_flight == params.limit:
+        _note_limit(s)
+
+
+@kernel
+def _note_limit(s: State) -> None:
+    """No more trajectories can be in flight: from the first time on, the steady rate counts."""
+    totals = s.totals[0]
+    if not totals.limit_reached_s >= 0:
         totals.limit_reached_s = totals.now_s
         totals.output_at_limit = output_so_far(s)
 
@@ -129,31 +150,57 @@ def answered(s: State, i: int) -> None:
         log(s, records.REWARD_START, i)
         set_timer(s, i, totals.now_s + s.plan[i].reward_s)
     else:
-        _end(s, i)
+        end(s, i, 0)
 
 
 @kernel
 def rewarded(s: State, i: int) -> None:
     """The reward is known; the trajectory is over."""
     log(s, records.REWARD_END, i)
-    _end(s, i)
+    end(s, i, 0)
 
 
 @kernel
-def _end(s: State, i: int) -> None:
+def end(s: State, i: int, aborted: int) -> None:
+    """A trajectory is over; its KV is released."""
     trajectory, totals = s.trajectories[i], s.totals[0]
     trajectory.phase = DONE
+    trajectory.aborted = aborted
     trajectory.end_s = totals.now_s
     totals.last_end_s = totals.now_s
     if trajectory.home >= 0:
         s.ranks[trajectory.home].homes -= 1
     totals.in_flight -= 1
     totals.ended += 1
-    log(s, records.ENDED, i)
-    if s.params[0].sync != 0 and totals.in_flight == 0 and not may_dispatch(s):
+    log(s, records.ENDED, i, aborted)
+    if aborted == 0:
+        _count_group(s, i)
+    after_ends(s)
+
+
+@kernel
+def _count_group(s: State, i: int) -> None:
+    """Over-sampling: once enough groups of the step are complete, the others are cut off."""
+    totals, target = s.totals[0], s.params[0].target_groups
+    if target == 0 or s.plan[i].group < 0:
+        return
+    group = s.groups[s.plan[i].group]
+    group.open -= 1
+    totals.groups_done += group.open == 0
+    if group.open == 0 and totals.groups_done == target and totals.cut_off == NOT_CUT:
+        totals.cut_off = CUT_DUE
+
+
+@kernel
+def after_ends(s: State) -> None:
+    """What follows when trajectories have ended: the end of the step, a weight update, the next dispatch, the end."""
+    totals, params = s.totals[0], s.params[0]
+    if params.sync == 0:
+        _update_when_due(s)
+    elif totals.in_flight == 0 and totals.cut_off != CUT_DUE and not may_dispatch(s):
         _end_step(s)
     dispatch(s)
-    if totals.ended == s.params[0].trajectories:
+    if totals.ended == params.trajectories:
         log(s, records.RUN_END, -1)
 
 
@@ -164,24 +211,66 @@ def _end_step(s: State) -> None:
     log(s, records.STEP_END, -1, totals.step)
     totals.steps_done += 1
     totals.step_sum_s += totals.now_s - totals.step_began_s
-    if totals.ended == s.params[0].trajectories:
+    totals.cut_off = NOT_CUT
+    totals.groups_done = 0
+    if totals.ended != s.params[0].trajectories:
+        begin_update(s)
+
+
+@kernel
+def _update_when_due(s: State) -> None:
+    """An asynchronous run has the trajectories for its next weight update: train on them, then update."""
+    totals, params = s.totals[0], s.params[0]
+    if params.update_every == 0 or totals.training != 0 or totals.updating != 0:
         return
+    if totals.ended < (totals.version + 1) * params.update_every or totals.ended == params.trajectories:
+        return
+    if params.update_lead_s == 0:
+        begin_update(s)
+        return
+    totals.training = 1
+    log(s, records.UPDATE_BEGIN, -1, totals.version + 1, 1)
+    set_timer(s, sampler_timer(s), totals.now_s + params.update_lead_s)
+
+
+@kernel
+def begin_update(s: State) -> None:
+    """The pause for a weight update begins; in the midst of a rollout the engine is to halt what runs."""
+    totals = s.totals[0]
+    totals.training = 0
     totals.updating = 1
-    log(s, records.UPDATE_BEGIN, -1, totals.version + 1)
+    totals.halt = totals.in_flight > 0
+    log(s, records.UPDATE_BEGIN, -1, totals.version + 1, 0)
     set_timer(s, sampler_timer(s), totals.now_s + s.params[0].weight_update_s)
 
 
 @kernel
 def update_weights(s: State) -> None:
-    """The weight update is done: caches of the old weights go, the next step begins."""
+    """The weight update is done: caches of the old weights go, the rollout goes on or the next step begins."""
     totals = s.totals[0]
     totals.updating = 0
     totals.version += 1
     if s.params[0].cache_flush != 0:
-        for rank in range(len(s.ranks)):
-            drop_all(s, rank)
+        _flush(s)
     log(s, records.UPDATE_END, -1, totals.version)
-    totals.step = s.plan[totals.next_dispatch].step
-    totals.step_began_s = totals.now_s
-    log(s, records.STEP_BEGIN, -1, totals.step)
+    if s.params[0].sync != 0:
+        totals.step = s.plan[totals.next_dispatch].step
+        totals.step_began_s = totals.now_s
+        log(s, records.STEP_BEGIN, -1, totals.step)
+    totals.route = 1
+    totals.kick = 1
+    for w in range(len(s.workers)):
+        s.workers[w].kick = 1
+    _update_when_due(s)
     dispatch(s)
+
+
+@kernel
+def _flush(s: State) -> None:
+    """Drop all prefix caches, the shared store's contents too: their KV is of the old weights."""
+    for rank in range(len(s.ranks)):
+        drop_all(s, rank)
+    for i in range(s.params[0].trajectories):
+        s.trajectories[i].stored = 0
+    for group in range(len(s.groups)):
+        s.groups[group].stored = 0

@@ -6,6 +6,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from prorsa.cluster.sim import records
+from prorsa.cluster.sim.config import SimConfig
 from prorsa.cluster.sim.state import State
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.events import (
@@ -32,10 +33,15 @@ from prorsa.events import (
     TrajectoryReady,
     WeightsUpdateBegin,
     WeightsUpdateEnd,
+    WorkerDown,
 )
 
 Record = tuple[float, int, int, int, int, int, int, int, int]
 """Time, kind, trajectory, and the fields a to f of `prorsa.cluster.sim.records`."""
+
+
+_REASONS: Final = ("drain", "weight update", "worker down")
+"""Why requests are moved, by the codes of `prorsa.cluster.sim.records`."""
 
 
 def worker_id(worker: int) -> str:
@@ -46,11 +52,11 @@ def worker_id(worker: int) -> str:
 class Narrator:
     """Tells what records mean, in the words of `prorsa.events`. It has no state of its own."""
 
-    def __init__(self, workload: Workload, state: State, cache_flush: bool) -> None:
+    def __init__(self, workload: Workload, state: State, config: SimConfig) -> None:
         self._workload = workload
         self._workers: list[int] = state.ranks["worker"].tolist()
         self._first_ranks: list[int] = state.workers["first_rank"].tolist()
-        self._cache_flush = cache_flush
+        self._config = config
         self._trajectory_ids = [f"t{i:05d}" for i in range(workload.trajectories)]
         self._prompts = workload.prompt_tokens[workload.first_turn[:-1]].tolist()
         self._first_turns = workload.first_turn.tolist()
@@ -58,7 +64,7 @@ class Narrator:
         self._new_tokens: list[int] = (workload.prompt_tokens - workload.reuse_tokens).tolist()
 
     def tell(self, log: NDArray[Any], state: State) -> Iterator[tuple[float, AnyEvent]]:
-        """The events of records in their order; EFFECT_RESULT records are the facade's own and not told here."""
+        """The events of records in their order; EFFECT_RESULT and WORKER_UP records are the facade's own."""
         epochs: list[int] = state.workers["epoch"].tolist()
         for record in log.tolist():
             yield record[0], _TELLERS[record[1]](self, record, epochs)
@@ -148,13 +154,13 @@ class Narrator:
         )
 
     def answered(self, record: Record, _: list[int]) -> AnyEvent:
-        i, turn, attempt, output, cached = record[2:7]
+        i, turn, attempt, output, cached, aborted = record[2:8]
         return LlmEnd(
             trajectory_id=self._trajectory_ids[i],
             request_id=self.request_id(i, turn),
             attempt=attempt,
             output_tokens=output,
-            finish_reason="stop",
+            finish_reason="abort" if aborted else "stop",
             cached_tokens=cached,
         )
 
@@ -164,7 +170,7 @@ class Narrator:
             trajectory_id=self._trajectory_ids[i],
             request_id=self.request_id(i, turn),
             attempt=attempt,
-            reason="drain",
+            reason=_REASONS[record[8]],
             tokens_kept=kept,
             from_prefill=self._worker_or_none(prefill),
             from_decode=self._worker_or_none(decode),
@@ -191,20 +197,29 @@ class Narrator:
 
     def ended(self, record: Record, _: list[int]) -> AnyEvent:
         status: EndStatus = "truncated" if self._workload.truncated[record[2]] else "completed"
+        if record[3]:
+            status = "aborted"
         return TrajectoryEnd(trajectory_id=self._trajectory_ids[record[2]], status=status)
 
     def step_begin(self, record: Record, _: list[int]) -> AnyEvent:
         groups = self._workload.group[self._workload.step == record[3]]
-        return StepBegin(step=record[3], target_groups=len(set(groups[groups >= 0].tolist())) or None)
+        target = len(set(groups[groups >= 0].tolist()))
+        if self._config.oversample > 1:
+            target = min(target, self._config.groups_per_step or target)
+        return StepBegin(step=record[3], target_groups=target or None)
 
     def step_end(self, record: Record, _: list[int]) -> AnyEvent:
         return StepEnd(step=record[3])
 
     def update_begin(self, record: Record, _: list[int]) -> AnyEvent:
-        return WeightsUpdateBegin(version=str(record[3]), cache_flushed=self._cache_flush)
+        lead_s = self._config.update_lead_s if record[4] else None
+        return WeightsUpdateBegin(version=str(record[3]), cache_flushed=self._config.cache_flush, expected_in_s=lead_s)
 
     def update_end(self, record: Record, _: list[int]) -> AnyEvent:
-        return WeightsUpdateEnd(version=str(record[3]), cache_flushed=self._cache_flush)
+        return WeightsUpdateEnd(version=str(record[3]), cache_flushed=self._config.cache_flush)
+
+    def worker_down(self, record: Record, _: list[int]) -> AnyEvent:
+        return WorkerDown(worker_id=worker_id(record[3]), reason="died")
 
     def run_end(self, _record: Record, _: list[int]) -> AnyEvent:
         return RunEnd(status="completed")
@@ -232,4 +247,5 @@ _TELLERS: Final[dict[int, Callable[[Narrator, Record, list[int]], AnyEvent]]] = 
     records.UPDATE_BEGIN: Narrator.update_begin,
     records.UPDATE_END: Narrator.update_end,
     records.RUN_END: Narrator.run_end,
+    records.WORKER_DOWN: Narrator.worker_down,
 }

@@ -97,7 +97,7 @@ def _fill_step(s: State, rank: int) -> int:
         r.batch += 1
         i = trajectory.next
     if r.batch > 0:
-        r.step_attention_s += profile.prefill_a_s
+        r.step_attention_s = (r.step_attention_s + profile.prefill_a_s) * s.workers[r.worker].slow
     return profile.chunk_tokens - budget
 
 

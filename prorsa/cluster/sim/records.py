@@ -14,19 +14,21 @@ ADMITTED            turn, attempt, rank, KV tokens
 PREFILL_START       turn, attempt, rank
 PREFILL_END         turn, attempt, rank, cached tokens, computed tokens
 FIRST_TOKEN         turn, attempt, rank
-ANSWERED            turn, attempt, output tokens, cached tokens
-RETRY               turn, new attempt, output tokens kept, prefill rank, decode rank
+ANSWERED            turn, attempt, output tokens, cached tokens, whether the client has aborted it
+RETRY               turn, new attempt, output tokens kept, prefill rank, decode rank, why
 TOOL_START          turn
 TOOL_END            turn
 REWARD_START
 REWARD_END
-ENDED
+ENDED               whether it was cut off
 STEP_BEGIN          step
 STEP_END            step
-UPDATE_BEGIN        version
+UPDATE_BEGIN        version, whether it is only announced
 UPDATE_END          version
 EFFECT_RESULT       worker, ok, requests resumed, KV tokens dropped
 RUN_END
+WORKER_DOWN         worker
+WORKER_UP           worker
 ==================  =================================================
 """
 
@@ -57,6 +59,15 @@ UPDATE_BEGIN: Final = 18
 UPDATE_END: Final = 19
 EFFECT_RESULT: Final = 20
 RUN_END: Final = 21
+WORKER_DOWN: Final = 22
+WORKER_UP: Final = 23
+
+DRAIN: Final = 0
+"""Why a request was moved: its worker is drained."""
+WEIGHTS: Final = 1
+"""The weights are updated, and the caches flushed."""
+DOWN: Final = 2
+"""A worker has died."""
 
 _ALWAYS: Final = STEP_BEGIN
 """Kinds from here on are logged even where the run emits no lifecycle events."""

@@ -21,10 +21,10 @@ BOUND_SHARE: Final = 0.9
 
 
 def split_row(state: State) -> SplitRow:
-    """The split now."""
-    serving = state.workers["serving"] != 0
+    """The split now; the dead are in no column."""
+    serving, dead = state.workers["serving"] != 0, state.workers["down"] > 0
     counts = [int((serving & (state.workers["role"] == role)).sum()) for role in range(len(ROLES))]
-    return (float(state.totals["now_s"][0]), counts[0], counts[1], counts[2], int((~serving).sum()))
+    return (float(state.totals["now_s"][0]), counts[0], counts[1], counts[2], int((~serving & ~dead).sum()))
 
 
 def measure(
@@ -35,40 +35,36 @@ def measure(
     done = int(totals["ended"]) == workload.trajectories
     ends = state.trajectories["end_s"]
     ended = ~np.isnan(ends)
+    whole = ended & (state.trajectories["aborted"] == 0)
     elapsed_s = float(totals["last_end_s"]) if done else float(totals["now_s"])
     output = output_so_far(state)
+    longest_s = alone_s(profiles[0], workload, profiles[-1])[whole].max(initial=0.0)
     return {
         "makespan_s": elapsed_s if done else None,
-        "t95_s": _t95_s(ends) if done else None,
+        "t95_s": _t95_s(ends[ended]) if done else None,
         "steady_output_tokens_per_s": _steady_rate(totals) if config.mode == "async" else None,
         "step_s": float(totals["step_sum_s"]) / int(totals["steps_done"]) if totals["steps_done"] else None,
-        "bound_by_trajectory": bool(alone_s(profiles[0], workload, profiles[-1]).max() > BOUND_SHARE * elapsed_s)
-        if done
-        else None,
-        "limit_makespan_s": limit_makespan_s(
-            profiles[0],
-            workload,
-            len(state.workers),
-            concurrency=config.concurrency,
-            weight_update_s=config.weight_update_s,
-            decode_profile=profiles[-1],
-        ),
+        "bound_by_trajectory": bool(longest_s > BOUND_SHARE * elapsed_s) if done else None,
+        "limit_makespan_s": _limit_s(state, config, profiles, workload),
         "sessions_skipped": workload.sessions_skipped,
-        "trajectories_completed": int((ended & ~workload.truncated).sum()),
-        "trajectories_truncated": int((ended & workload.truncated).sum()),
+        "trajectories_completed": int((whole & ~workload.truncated).sum()),
+        "trajectories_truncated": int((whole & workload.truncated).sum()),
+        "trajectories_aborted": int((ended & ~whole).sum()),
         "trajectories_failed": 0,
         "turns": int(totals["turns"]),
         "prompt_tokens": int(totals["prompt"]),
         "computed_prefill_tokens": int(state.ranks["computed"].sum()),
         "output_tokens": output,
         "output_tokens_per_s": output / elapsed_s if elapsed_s > 0 else None,
-        "trajectory_latency_s": _latency_s((ends - state.trajectories["dispatch_s"])[ended]),
+        "trajectory_latency_s": _latency_s((ends - state.trajectories["dispatch_s"])[whole]),
         "gpus": sum(profiles[kind].gpus for kind in state.workers["profile"].tolist()),
         **_gpu_time(state, profiles, elapsed_s),
         "flip_idle_ratio": _flip_idle_ratio(split, elapsed_s, len(state.workers)),
         "flips": int(state.workers["flips"].sum()),
         "flip_overhead_s": float(state.workers["out_s"].sum()),
         "requests_resumed": int(totals["resumed"]),
+        "requests_interrupted": int(totals["interrupted"]),
+        "weight_updates": int(totals["version"]),
         "recomputed_tokens": int(totals["recomputed"]),
         "prefill_again_tokens": int(totals["again"]),
         "retractions": int(totals["retractions"]),
@@ -77,8 +73,18 @@ def measure(
     }
 
 
-def _is_bound(profiles: tuple[Profile, ...], workload: Workload, makespan_s: float) -> bool:
-    return bool(alone_s(profiles[0], workload, profiles[-1]).max() > BOUND_SHARE * makespan_s)
+def _limit_s(state: State, config: SimConfig, profiles: tuple[Profile, ...], workload: Workload) -> float | None:
+    """The physical limit of the whole workload; None where over-sampling leaves a part of it undone."""
+    if config.oversample > 1:
+        return None
+    return limit_makespan_s(
+        profiles[0],
+        workload,
+        len(state.workers),
+        concurrency=config.concurrency,
+        weight_update_s=config.weight_update_s,
+        decode_profile=profiles[-1],
+    )
 
 
 def _t95_s(ends: NDArray[np.float64]) -> float:

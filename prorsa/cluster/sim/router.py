@@ -2,7 +2,8 @@
 
 A request goes to the prefill rank where the least is to be computed before its first token: the work that is there or
 waits for it, plus the part of its prompt that this rank does not hold. So it stays at home unless the queue there is
-worse than elsewhere by more than what home saves. First turns go where the fewest live trajectories are at home.
+worse than elsewhere by more than what home saves. First turns go where the fewest live trajectories are at home; where
+their group shares a prompt, to where that was sent, by the same rule as later turns.
 
 A request waits in the router while its rank has enough to do. Decode reserves KV before prefill starts, and where no
 decode rank can, all that arrived later wait too, as they do in SGLang's own queue: a large request would starve else.
@@ -29,13 +30,13 @@ def route(s: State) -> None:
     """Send every request that can go."""
     s.totals[0].route = 0
     i = s.queues[ROUTER].head
-    if i < 0:
+    if i < 0 or s.totals[0].updating != 0:
         return
     open_ranks = _open_ranks(s)
     while i >= 0 and open_ranks > 0:
         following = s.trajectories[i].next
         rank = _choose_prefill(s, i)
-        uncached = s.trajectories[i].prompt - reusable(s, rank, i)
+        uncached = s.trajectories[i].prompt - _expected(s, rank, i)
         if s.ranks[rank].blocked == 0:
             decode = rank if _is_mixed(s, rank) else _choose_decode(s, i)
             if decode == _NONE:
@@ -78,8 +79,8 @@ def _is_mixed(s: State, rank: int) -> bool:
 @kernel
 def _choose_prefill(s: State, i: int) -> int:
     """The prefill rank with the least to compute before the first token of ``i``; there is one that serves."""
-    first_turn = s.trajectories[i].home < 0
-    home = s.trajectories[i].home
+    home = _home(s, i)
+    first_turn = home < 0
     best, best_homes, best_work = _NONE, 0, 0
     for rank in range(len(s.ranks)):
         r = s.ranks[rank]
@@ -91,13 +92,36 @@ def _choose_prefill(s: State, i: int) -> int:
             continue  # whatever it holds of the prompt: one token at least is computed
         if worker.doing == DECODING and on_device(s, rank, i) > 0:
             settle(s, rank)
-        work = r.outstanding + r.ahead + s.trajectories[i].prompt - reusable(s, rank, i)
+        work = r.outstanding + r.ahead + s.trajectories[i].prompt - _expected(s, rank, i)
         better = homes < best_homes or (
             homes == best_homes and (work < best_work or (work == best_work and rank == home))
         )
         if best == _NONE or better:
             best, best_homes, best_work = rank, homes, work
     return best
+
+
+@kernel
+def _home(s: State, i: int) -> int:
+    """The prefill rank that ``i`` was sent to last; before its first turn that of its group's latest; -1 for none."""
+    trajectory = s.trajectories[i]
+    if trajectory.home >= 0 or trajectory.shared == 0:
+        return trajectory.home
+    rank = s.groups[s.plan[i].group].rank
+    if rank < 0:
+        return _NONE
+    worker = s.workers[s.ranks[rank].worker]
+    return rank if worker.serving != 0 and worker.role != ROLE_DECODE else _NONE
+
+
+@kernel
+def _expected(s: State, rank: int, i: int) -> int:
+    """Tokens of the prompt of ``i`` that ``rank`` need not compute, by when it comes to it: its group may be first."""
+    tokens = reusable(s, rank, i)
+    trajectory = s.trajectories[i]
+    if trajectory.home < 0 and trajectory.shared > 0 and s.groups[s.plan[i].group].rank == rank:
+        tokens = max(tokens, min(trajectory.shared, trajectory.prompt - 1))
+    return tokens
 
 
 @kernel
@@ -144,6 +168,8 @@ def _submit(s: State, i: int, prefill: int, decode: int, uncached: int) -> None:
     s.ranks[prefill].outstanding += uncached
     s.workers[s.ranks[prefill].worker].requests += 1
     turn, attempt = trajectory.turn, trajectory.attempt
+    if trajectory.home < 0 and trajectory.shared > 0:
+        s.groups[s.plan[i].group].rank = prefill
     _move_home(s, i, prefill)
     log(s, records.SUBMIT, i, turn, attempt, trajectory.prompt, uncached, prefill, decode)
     if prefill != decode:

@@ -11,9 +11,9 @@ from prorsa.cluster.effects import Effect, failed
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim import checkpoint, engine, futures, narrate, records, report, telemetry
 from prorsa.cluster.sim.actuator import Actuator
-from prorsa.cluster.sim.config import SimConfig, check_inputs
+from prorsa.cluster.sim.config import SimConfig, check_faults, check_inputs
 from prorsa.cluster.sim.demand import demand_ahead
-from prorsa.cluster.sim.heap import sampler_timer, set_timer, tick_timer
+from prorsa.cluster.sim.heap import fault_timer, sampler_timer, set_timer, tick_timer
 from prorsa.cluster.sim.outcome import Outcome, outcome
 from prorsa.cluster.sim.state import ROLES, State, allocate, burst_records, duplicate
 from prorsa.cluster.workloads.standing import Standing
@@ -55,12 +55,15 @@ class Simulation:
     ) -> None:
         profiles = (profile,) if decode_profile is None else (profile, decode_profile)
         check_inputs(profiles, workload, roles)
+        check_faults(config, len(roles))
         indices = tuple(ROLES.index(role) for role in roles)
         state = allocate(config, profiles, workload, indices, emit)
         parts = checkpoint.Parts(config, profiles, workload, Actuator().dump(), [report.split_row(state)], None)
         self._assemble(state, parts)
         set_timer(self._state, sampler_timer(self._state), 0.0)
         set_timer(self._state, tick_timer(self._state), 1.0)
+        for f, fault in enumerate(config.faults):
+            set_timer(self._state, fault_timer(self._state, f), fault.at_s)
 
     def _assemble(self, state: State, parts: checkpoint.Parts) -> None:
         self._state = state
@@ -68,7 +71,7 @@ class Simulation:
         self._actuator = Actuator(parts.actuator)
         self._split = parts.split
         self._sampler = telemetry.Sampler(parts.config, parts.workload, parts.sampler)
-        self._narrator = narrate.Narrator(parts.workload, state, parts.config.cache_flush)
+        self._narrator = narrate.Narrator(parts.workload, state, parts.config)
         live = min(parts.config.concurrency, parts.workload.trajectories)
         self._room = burst_records(live, len(state.ranks), state.running.shape[1])
 
@@ -95,7 +98,8 @@ class Simulation:
     def advance(self, until_s: float) -> list[Timed]:
         """Simulate up to and including ``until_s``, or to the next ``effect.result``, if that is earlier.
 
-        It also stops when the last trajectory ends. From then on there is no telemetry; flips go on.
+        It also stops when a worker dies or comes back, and when the last trajectory ends. From then on there is no
+        telemetry; flips go on.
 
         Returns:
             The events with their times, in order. ``now_s`` says how far the simulation has come.
@@ -109,6 +113,7 @@ class Simulation:
             if stopped == engine.TICKED:
                 events += self._tick()
             elif stopped != engine.FULL:
+                self._note_split()
                 return events
 
     def coast(self, until_s: float = math.inf) -> None:
@@ -254,20 +259,23 @@ class Simulation:
         count = int(self._state.totals["logged"][0])
         self._state.totals["logged"] = 0
         log = self._state.log[:count]
-        results = np.flatnonzero(log["kind"] == records.EFFECT_RESULT)
+        results = np.flatnonzero((log["kind"] == records.EFFECT_RESULT) | (log["kind"] == records.WORKER_UP))
         if not len(results):
             return list(self._narrator.tell(log, self._state))
         events: list[Timed] = []
         start = 0
         for at in results.tolist():
             events += self._narrator.tell(log[start:at], self._state)
-            events.append(self._answer(log[at]))
+            events.append(self._tell(log[at]))
             start = at + 1
         return [*events, *self._narrator.tell(log[start:], self._state)]
 
-    def _answer(self, record: np.void) -> Timed:
+    def _tell(self, record: np.void) -> Timed:
+        """The event of a record that is not the narrator's."""
         worker, ok, resumed, dropped = (int(record[name]) for name in "abcd")
-        return float(record["time_s"]), self._actuator.answer(worker, bool(ok), resumed, dropped)
+        if record["kind"] == records.WORKER_UP:
+            return float(record["time_s"]), telemetry.worker_up(self._state, self._profiles, worker)
+        return float(record["time_s"]), self._actuator.answer(worker, ok, resumed, dropped)
 
     def _note_split(self) -> None:
         row = report.split_row(self._state)

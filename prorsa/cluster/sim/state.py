@@ -58,6 +58,11 @@ EFFECT_SETTLE: Final = 2
 EFFECT_SWITCH: Final = 3
 EFFECT_WARM: Final = 4
 
+# Over-sampling of a synchronous step.
+NOT_CUT: Final = 0
+CUT_DUE: Final = 1  # enough groups are complete
+CUT: Final = 2  # the others have been told to stop
+
 # Cache modes.
 COLD: Final = 0
 RETAINED: Final = 1
@@ -81,6 +86,10 @@ PARAMS = np.dtype(
         ("limit", "i8"),
         ("cache", "i8"),
         ("sync", "i8"),
+        ("target_groups", "i8"),  # complete groups that end a synchronous step; 0 for all of them
+        ("update_every", "i8"),  # trajectories that end between two updates of an asynchronous run; 0 for no updates
+        ("staleness", "i8"),  # weight versions by which a trajectory may be behind at its end; -1 for no bound
+        ("update_lead_s", "f8"),
         ("cache_flush", "i8"),
         ("emit", "i8"),  # whether lifecycle events are logged
     ]
@@ -130,6 +139,10 @@ TOTALS = np.dtype(
         ("step", "i8"),
         ("version", "i8"),  # of the weights
         ("updating", "i8"),
+        ("training", "i8"),  # an update is announced and not begun
+        ("halt", "i8"),  # an update has just begun in the midst of the rollout
+        ("groups_done", "i8"),  # complete groups of the synchronous step
+        ("cut_off", "i8"),  # NOT_CUT, CUT_DUE, CUT
         ("route", "i8"),  # the router has something to look at
         ("kick", "i8"),  # some worker has something to look at
         ("effects", "i8"),  # workers with an effect under way
@@ -139,6 +152,7 @@ TOTALS = np.dtype(
         ("prompt", "i8"),
         ("resumed", "i8"),
         ("recomputed", "i8"),
+        ("interrupted", "i8"),  # requests cancelled for a weight update or a dead worker
         ("again", "i8"),  # prompt tokens computed that had been computed before for the same context
         ("extrapolated", "i8"),
         ("retractions", "i8"),
@@ -179,7 +193,10 @@ TRAJECTORY = np.dtype(
         ("decode", "i8"),  # rank
         ("home", "i8"),  # prefill rank that it was sent to last
         ("slot", "i8"),  # in the running batch
-        ("cancel", "i8"),  # worker whose drain cancels it at the end of the step
+        ("cancel", "i8"),  # worker at which it is to be cancelled at the end of the step, or is being cancelled
+        ("why", "i8"),  # it is cancelled, of `prorsa.cluster.sim.records`
+        ("doomed", "i8"),  # the sampler has cut it off
+        ("aborted", "i8"),  # it has ended by that
         ("prompt", "i8"),  # of this attempt: the turn's prompt and what is kept of its output
         ("kept", "i8"),  # output of earlier attempts, part of the prompt now
         ("output", "i8"),  # output of this attempt when it last joined a batch
@@ -231,6 +248,10 @@ WORKER = np.dtype(
         ("resumed", "i8"),
         ("role_before", "i8"),
         ("flips", "i8"),
+        ("launch_role", "i8"),
+        ("down", "i8"),  # faults that it is dead of
+        ("slow", "f8"),  # factor by which its steps take longer
+        ("slow_next", "f8"),  # the same for the steps after the one under way
     ]
 )
 
@@ -277,8 +298,9 @@ After those of the trajectories come those of the groups: the stems that their m
 STEM = np.dtype([("tokens", "i8"), ("users", "i8"), ("used", "i8")])
 """A group's stem on one rank while requests use it: its tokens are locked, its entry is empty. ``used`` is scratch."""
 
-GROUP = np.dtype([("stored", "i8"), ("rank", "i8")])
-"""Leading tokens of the group's stem in the shared store; the prefill rank that a first turn was sent to last."""
+GROUP = np.dtype([("stored", "i8"), ("rank", "i8"), ("open", "i8")])
+"""Leading tokens of the group's stem in the shared store; the prefill rank that a first turn was sent to last; members
+that have not ended."""
 
 HOST = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8"), ("listed", "i8")])
 """The copy of an entry in the host tier of one rank; see `prorsa.cluster.sim.host`."""
@@ -286,6 +308,10 @@ HOST = np.dtype([("tokens", "i8"), ("older", "i8"), ("newer", "i8"), ("listed", 
 QUEUE = np.dtype([("head", "i8"), ("tail", "i8"), ("size", "i8")])
 
 TIMER = np.dtype([("time_s", "f8"), ("serial", "i8"), ("timer", "i8")])
+
+FAULT = np.dtype(
+    [("at_s", "f8"), ("for_s", "f8"), ("factor", "f8"), ("worker", "i8"), ("dies", "i8"), ("active", "i8")]
+)
 
 RECORD = np.dtype([("time_s", "f8"), *((name, "i8") for name in ("kind", "trajectory", "a", "b", "c", "d", "e", "f"))])
 """What happened, in compact form; `prorsa.cluster.sim.records` says what the fields mean."""
@@ -311,6 +337,7 @@ class State(NamedTuple):
     queues: NDArray[Any]  # QUEUE[1 + 3 ranks]: router; for each rank prefill, join, retracted
     heap: NDArray[Any]  # TIMER[N + 2 W + 2]
     heap_slot: NDArray[np.int64]  # where each timer is in the heap
+    faults: NDArray[Any]  # FAULT[F]
     log: NDArray[Any]  # RECORD[...]
 
 
@@ -328,8 +355,8 @@ def allocate(
     count, workers = workload.trajectories, len(roles)
     kinds = [profiles[-1] if role == ROLE_DECODE else profiles[0] for role in roles]
     ranks, max_running = sum(kind.ranks for kind in kinds), max(profile.max_running for profile in profiles)
-    timers = count + 2 * workers + 2
-    plan = _plan(workload)
+    timers = count + 2 * workers + 2 + len(config.faults)
+    plan = _plan(workload, all_groups=config.oversample > 1)
     groups = int(plan["group"].max(initial=-1)) + 1
     state = State(
         params=_params(config, profiles[0], workload, workers, emit),
@@ -349,6 +376,7 @@ def allocate(
         queues=np.zeros(1 + 3 * ranks, QUEUE),
         heap=np.zeros(timers, TIMER),
         heap_slot=np.full(timers, -1, np.int64),
+        faults=_faults(config),
         log=new_log(config.concurrency, count, ranks, max_running),
     )
     _mark_empty(state, roles)
@@ -376,7 +404,8 @@ def duplicate(state: State) -> State:
 
 def replan(state: State, workload: Workload) -> State:
     """The state with the plan and turns of ``workload``; everything else is shared."""
-    return state._replace(plan=_plan(workload), turns=_turns(workload))
+    plan = _plan(workload, all_groups=bool(state.params["target_groups"][0]))
+    return state._replace(plan=plan, turns=_turns(workload))
 
 
 def _params(config: SimConfig, profile: Profile, workload: Workload, workers: int, emit: bool) -> NDArray[Any]:
@@ -397,6 +426,10 @@ def _params(config: SimConfig, profile: Profile, workload: Workload, workers: in
         "limit": config.concurrency,
         "cache": CACHE_MODES.index(config.cache),
         "sync": config.mode == "sync",
+        "target_groups": (config.groups_per_step or 0) if config.oversample > 1 else 0,
+        "update_every": config.update_every or 0,
+        "staleness": -1 if config.staleness is None else config.staleness,
+        "update_lead_s": config.update_lead_s,
         "cache_flush": config.cache_flush,
         "emit": emit,
     }
@@ -432,15 +465,16 @@ def _experts(profiles: tuple[Profile, ...]) -> NDArray[Any]:
     return experts
 
 
-def _plan(workload: Workload) -> NDArray[Any]:
+def _plan(workload: Workload, *, all_groups: bool) -> NDArray[Any]:
     plan = np.zeros(workload.trajectories + 1, PLAN)
     plan["first_turn"] = workload.first_turn
     for name in ("step", "sandbox_s", "reward_s"):
         plan[name][:-1] = getattr(workload, name)
     plan["group"] = -1
     shares = (workload.group >= 0) & (workload.shared_tokens > 0)
-    # Only groups that share something have a stem; they are numbered anew, without holes.
-    plan["group"][:-1][shares] = np.unique(workload.group[shares], return_inverse=True)[1]
+    # Only groups that share something, or are counted, matter; they are numbered anew, without holes.
+    numbered = workload.group >= 0 if all_groups else shares
+    plan["group"][:-1][numbered] = np.unique(workload.group[numbered], return_inverse=True)[1]
     plan["shared"][:-1][shares] = workload.shared_tokens[shares]
     return plan
 
@@ -451,6 +485,14 @@ def _turns(workload: Workload) -> NDArray[Any]:
     turns["prompt"], turns["output"] = workload.prompt_tokens, workload.output_tokens
     turns["reuse"] = workload.reuse_tokens
     return turns
+
+
+def _faults(config: SimConfig) -> NDArray[Any]:
+    faults = np.zeros(len(config.faults), FAULT)
+    for row, fault in zip(faults, config.faults, strict=True):
+        row["at_s"], row["for_s"], row["factor"] = fault.at_s, fault.for_s, fault.factor
+        row["worker"], row["dies"] = fault.worker, fault.kind == "dies"
+    return faults
 
 
 def _place_ranks(state: State, kinds: list[Profile], host_kv_tokens: int) -> None:
@@ -481,7 +523,12 @@ def _mark_empty(state: State, roles: tuple[int, ...]) -> None:
         state.entries[name] = -1
         state.hosts[name] = -1
     state.groups["rank"] = -1
+    state.groups["open"] = np.bincount(
+        state.plan["group"][:-1][state.plan["group"][:-1] >= 0], minlength=len(state.groups)
+    )
     state.trajectories["shared"] = state.plan["shared"][:-1]
     state.workers["role"] = roles
     state.workers["role_before"] = roles
+    state.workers["launch_role"] = roles
+    state.workers["slow"] = state.workers["slow_next"] = 1.0
     state.workers["serving"] = 1

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.config import ROLES_FIXED, SimConfig
 from prorsa.cluster.sim.decode_clock import steps_done
@@ -14,31 +16,37 @@ from prorsa.events import LlmProgress, SamplerState, WorkerLoad, WorkerUp
 
 
 def workers_up(state: State, profiles: tuple[Profile, ...]) -> Iterator[WorkerUp]:
-    """Every worker registers, in the role that it has now."""
-    version = str(state.totals["version"][0])
+    """Every worker that is not dead registers, in the role that it has now."""
+    for w in np.flatnonzero(state.workers["down"] == 0).tolist():
+        yield worker_up(state, profiles, w)
+
+
+def worker_up(state: State, profiles: tuple[Profile, ...], w: int) -> WorkerUp:
+    """What a worker says of itself when it registers."""
     fixed = ROLES_FIXED if len(profiles) > 1 else None
-    for w in range(len(state.workers)):
-        worker = state.workers[w]
-        profile = profiles[worker["profile"]]
-        yield WorkerUp(
-            worker_id=worker_id(w),
-            role=ROLES[worker["role"]],
-            epoch=int(worker["epoch"]),
-            flippable=profile.flippable and fixed is None,
-            reason_not_flippable=fixed or profile.why_not_flippable,
-            kv_capacity=profile.kv_capacity,
-            max_running=profile.max_running * profile.ranks,
-            dp_size=profile.ranks,
-            gpus=profile.gpus,
-            weight_version=version,
-        )
+    worker = state.workers[w]
+    profile = profiles[worker["profile"]]
+    return WorkerUp(
+        worker_id=worker_id(w),
+        role=ROLES[worker["role"]],
+        epoch=int(worker["epoch"]),
+        flippable=profile.flippable and fixed is None,
+        reason_not_flippable=fixed or profile.why_not_flippable,
+        kv_capacity=profile.kv_capacity,
+        max_running=profile.max_running * profile.ranks,
+        dp_size=profile.ranks,
+        gpus=profile.gpus,
+        weight_version=str(state.totals["version"][0]),
+    )
 
 
 def loads(state: State, profiles: tuple[Profile, ...]) -> Iterator[WorkerLoad]:
-    """What every worker does now; the engine has just brought its KV accounts to now."""
+    """What every worker does now that is not dead; the engine has just brought its KV accounts to now."""
     version = str(state.totals["version"][0])
     paused = bool(state.totals["updating"][0])
-    for w, gauges in enumerate(read_gauges(state).tolist()):
+    table = read_gauges(state)
+    for w in np.flatnonzero(state.workers["down"] == 0).tolist():
+        gauges = table[w].tolist()
         role, epoch, queued, queued_tokens, running, kv_used, kv_cached, prefilled, output, busy_us = gauges
         yield WorkerLoad(
             worker_id=worker_id(w),
@@ -94,6 +102,7 @@ class Sampler:
 
     def __init__(self, config: SimConfig, workload: Workload, last: SamplerState | None) -> None:
         self._config = config
+        self._steps = workload.step
         self._total = workload.trajectories
         self._expected = float(workload.prompt_tokens[workload.first_turn[:-1]].mean())
         self.last = last
@@ -113,11 +122,28 @@ class Sampler:
                 mode=self._config.mode,
                 queued=self._total - int(totals["next_dispatch"]),
                 in_flight=int(totals["in_flight"]),
-                limit=self._config.concurrency,
+                limit=self._limit(totals),
                 batch_size=batch or None,
                 expected_prompt_tokens=self._expected,
+                until_update=self._until_update(totals),
             )
         ]
+
+    def _limit(self, totals: np.void) -> int:
+        """Trajectories that may be in flight now: by concurrency, and by the bound on staleness."""
+        every, staleness = self._config.update_every, self._config.staleness
+        if every is None or staleness is None:
+            return self._config.concurrency
+        fresh = (staleness + int(totals["version"]) + 1) * every - int(totals["ended"])
+        return min(self._config.concurrency, fresh)
+
+    def _until_update(self, totals: np.void) -> int | None:
+        """Trajectories that have still to end before the next weight update is due, where that is known."""
+        if self._config.update_every is not None:
+            return max((int(totals["version"]) + 1) * self._config.update_every - int(totals["ended"]), 0)
+        if self._config.mode == "async" or self._config.oversample > 1:
+            return None
+        return int(np.searchsorted(self._steps, totals["step"], side="right")) - int(totals["ended"])
 
     def changes(self, state: State) -> list[SamplerState]:
         """The sampler's state, where it is another than it last said."""
