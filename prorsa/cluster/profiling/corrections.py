@@ -1,7 +1,7 @@
 """Correcting a profile by measured rows: five numbers, found by running the simulator against the rows."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 import msgspec
@@ -51,8 +51,8 @@ class Corrections:
             "decode experts": self.decode_experts,
             "decode context": self.context,
         }
-        made = [f"{name} × {factor:.2f}" for name, factor in factors.items() if factor != 1.0]
-        made += [f"{self.request_ms:.0f} ms of each request outside the engine"] if self.request_ms else []
+        made = [f"{name} × {factor:.2f}" for name, factor in factors.items() if f"{factor:.2f}" != "1.00"]
+        made += [f"{self.request_ms:.0f} ms of each request outside the engine"] if self.request_ms >= 0.5 else []
         return ", ".join(made) or "none"
 
 
@@ -111,7 +111,8 @@ def fit_corrections(profile: Profile, rows: Sequence[Row]) -> Corrections:
         bounds=([-1.0] * 4 + [1.0], [3.0] * 4 + [10.0]),
         max_nfev=15,
     )
-    return _corrections(found.x)
+    corrections = _corrections(found.x)
+    return corrections if profile.experts.decode else replace(corrections, prefill_experts=1.0, decode_experts=1.0)
 
 
 def load_of(row: Row) -> Load:
