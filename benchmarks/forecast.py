@@ -1,11 +1,11 @@
 """Forecasts next to what can be known: the scored grid, perturbed events, and what the forecast buys.
 
-    python benchmarks/forecast.py grid [--quick] [--seeds 0 1 2 3 4] [--results benchmarks/results/forecast.jsonl]
-    python benchmarks/forecast.py sessions --traces ../shared/traces
-    python benchmarks/forecast.py perturb
-    python benchmarks/forecast.py buys
-    python benchmarks/forecast.py tune
-    python benchmarks/forecast.py markdown > docs/forecast-results.md
+    python -m benchmarks.forecast grid [--quick] [--seeds 0 1 2 3 4] [--results benchmarks/results/forecast.jsonl]
+    python -m benchmarks.forecast sessions --traces ../shared/traces
+    python -m benchmarks.forecast perturb
+    python -m benchmarks.forecast buys
+    python -m benchmarks.forecast tune
+    python -m benchmarks.forecast markdown > docs/forecast-results.md
 
 Each part appends its cells to the results file as they complete and leaves out those that are there: interrupt it, and
 run it again. A cell is one simulated run under the frozen split of its scenario. The distribution oracle forecasts at
@@ -28,8 +28,8 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from forecast_page import page
 
+from benchmarks.forecast_page import page
 from prorsa.backtest import ORACLE, Points, attach, backtest_run, events_of, oracle_points, sample_ticks
 from prorsa.clock import NS_PER_S, nanoseconds
 from prorsa.cluster.scenario import Scenario, load_scenario

@@ -19,7 +19,7 @@ T_95: Final = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8
 INTRO: Final = """\
 # Forecast results
 
-Printed by `python benchmarks/forecast.py markdown` from what its other parts have measured; how things are measured is
+Printed by `python -m benchmarks.forecast markdown` from what its other parts have measured; how things are measured is
 in [forecast.md](forecast.md). All runs are simulated under the frozen split of their scenario, half and half. WAPE is
 Σ|p50 − actual| / Σ actual. *Best baseline* is the best of last value, EWMA and Kalman over the pooled runs of a cell,
 chosen afterwards. The *oracle* knows what the workload is generated from and where each trajectory stands, but not the
@@ -101,7 +101,7 @@ def _size(size: str) -> str:
 
 def _sampled(grid: Sequence[Row], oracle: Sequence[Row]) -> str:
     if not grid:
-        return "Nothing has been run yet: `python benchmarks/forecast.py grid`.\n"
+        return "Nothing has been run yet: `python -m benchmarks.forecast grid`.\n"
     ticks = {key.split("/", 1)[1]: row for row in oracle for key in [row["key"]]}
     rows = []
     for (scenario, size), members in _groups(grid).items():
@@ -222,7 +222,7 @@ def _whole(grid: Sequence[Row]) -> str:
 def _sessions(rows: Sequence[Row]) -> str:
     text = "## Recorded coding sessions\n\n"
     if not rows:
-        return text + "Not run: `python benchmarks/forecast.py sessions --traces DIR`.\n"
+        return text + "Not run: `python -m benchmarks.forecast sessions --traces DIR`.\n"
     out = []
     for phase in ("transient", "steady"):
         for target, horizon in ((t, h) for t in TARGETS for h in HORIZONS):
@@ -239,7 +239,7 @@ def _sessions(rows: Sequence[Row]) -> str:
 def _perturbed(rows: Sequence[Row]) -> str:
     text = "## Perturbed events\n\n"
     if not rows:
-        return text + "Not run: `python benchmarks/forecast.py perturb`.\n"
+        return text + "Not run: `python -m benchmarks.forecast perturb`.\n"
     cells: dict[str, list[float]] = {}
     for row in rows:
         for cell, values in row["wape"].items():
@@ -261,7 +261,7 @@ def _perturbed(rows: Sequence[Row]) -> str:
 def _buys(rows: Sequence[Row]) -> str:
     text = "## What the forecast buys\n\n"
     if not rows:
-        return text + "Not run: `python benchmarks/forecast.py buys`.\n"
+        return text + "Not run: `python -m benchmarks.forecast buys`.\n"
     runs: dict[str, dict[str, dict[str, Row]]] = {}
     for row in rows:
         _, scenario, seen, seed = row["key"].split("/")

@@ -1,12 +1,8 @@
 """The page of results says what the sums in the results file say."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import forecast_page
+from benchmarks import forecast_page
 
 
 def sums(missed, actual=100.0):
@@ -55,4 +51,4 @@ def test_runs_are_pooled_and_ratios_paired():
 def test_a_page_without_results_says_what_to_run():
     page = forecast_page.page([], [], [], [], [])
     for part in ("grid", "sessions", "perturb", "buys"):
-        assert f"benchmarks/forecast.py {part}" in page
+        assert f"python -m benchmarks.forecast {part}" in page
