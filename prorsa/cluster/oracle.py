@@ -5,7 +5,7 @@ the simulation on with futures that are drawn anew (:mod:`prorsa.cluster.workloa
 takes mean and quantiles of what demand comes to. Its error is what cannot be known in advance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,15 +52,14 @@ class DistributionOracle:
         futures: how many are drawn for a forecast.
 
     Raises:
-        ConfigError: for recorded sessions, whose generator is unknown, and for mixes, drifts and disturbances, which
-            futures are not redrawn for.
+        ConfigError: for recorded sessions, whose generator is unknown, and for mixes, disturbances, faults and
+            over-sampling, which futures are not redrawn for.
     """
 
     def __init__(self, scenario: Scenario, profile: Profile, *, futures: int = FUTURES) -> None:
-        if scenario.sessions is not None or scenario.shape != Shape():
-            raise ConfigError(
-                f"the oracle redraws the futures of one generated class; {scenario.name} is none: leave the oracle out"
-            )
+        unknown = list(_unknown(scenario))
+        if unknown:
+            raise ConfigError(f"the oracle does not know {' and '.join(unknown)} of {scenario.name}: leave it out")
         self._source = Source(
             load_fitted(scenario.workload), profile.max_context, scenario.gap_cap_s, scenario.max_turns
         )
@@ -79,6 +78,18 @@ class DistributionOracle:
             for horizon_s in horizons_s
             for target, pick in _TARGETS.items()
         }
+
+
+def _unknown(scenario: Scenario) -> Iterator[str]:
+    """What of a scenario futures are not redrawn for."""
+    if scenario.sessions is not None:
+        yield "the generator of the recorded sessions"
+    if scenario.shape != Shape():
+        yield "the mix, drift or disturbances"
+    if scenario.faults:
+        yield "the faults"
+    if scenario.oversample != 1.0:
+        yield "the trajectories that over-sampling cuts off"
 
 
 def _prefill(outcome: Outcome) -> tuple[float, float]:

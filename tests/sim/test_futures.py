@@ -1,5 +1,6 @@
 """Simulations that go on with another future, and what the demand of a future comes to."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from prorsa.cluster.oracle import DistributionOracle
 from prorsa.cluster.profile import load_profile
 from prorsa.cluster.scenario import load_scenario
 from prorsa.cluster.workloads.standing import ANSWERING, ENDED, REWARD, SANDBOX, TOOL, WAITING
+from prorsa.errors import ConfigError
 from prorsa.events import Stamped
 from prorsa.forecast.predictor import Predictor
 from prorsa.run import make_plan
@@ -145,6 +147,16 @@ def test_the_oracle_covers_what_happens():
                 count += 1
     assert 0.6 < inside / count < 0.95
     assert 0.25 < below / count < 0.75
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"oversample": 1.5}, "over-sampling"), ({"sessions": "some.csv"}, "recorded sessions")],
+)
+def test_the_oracle_refuses_what_it_does_not_know(changes, said):
+    scenario = msgspec.structs.replace(load_scenario("general-sync"), **changes)
+    with pytest.raises(ConfigError, match=said):
+        DistributionOracle(scenario, load_profile(scenario.profile))
 
 
 def test_the_oracle_repeats_with_its_randomness():
