@@ -39,14 +39,17 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/event_reference.py --check
+	$(BIN)/python scripts/console_reference.py --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.sim $(ARGS)
 	$(BIN)/python -m benchmarks.bus $(ARGS)
 	$(BIN)/python -m benchmarks.sdk $(ARGS)
+	$(BIN)/python -m benchmarks.console $(ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/event_reference.py
+	$(BIN)/python scripts/console_reference.py
 	$(BIN)/python scripts/pictures.py
 
 clean:

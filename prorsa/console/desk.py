@@ -1,23 +1,14 @@
-"""Asks for what the views do not carry: the live trajectories one by one. Of a controller, or of a recording."""
+"""Asks for what the views do not carry: the live trajectories one by one."""
 
-import asyncio
 import uuid
-from collections.abc import Iterator
 from typing import Final, Protocol
 
 from prorsa.bus.commands import CommandClient
-from prorsa.bus.journal import JournalReader
 from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
-from prorsa.console.playback import JournalFeed
-from prorsa.events import EVENT_TYPES, Command, Stamped, TrajectoryView
-from prorsa.forecast.predictor import Predictor
-from prorsa.forecast.standing import longest_standing
+from prorsa.events import Command, TrajectoryView
 
 ANSWER_WITHIN_S: Final = 4.0
-_LIFECYCLE: Final = ("run.", "sandbox.", "trajectory.", "llm.", "tool.", "reward.", "weights.")
-_TYPES: Final = tuple(name for name in EVENT_TYPES if name.startswith(_LIFECYCLE))
-_BURST_EVENTS: Final = 2000
 
 
 class Desk(Protocol):
@@ -52,38 +43,3 @@ class BusDesk:
         )
         async with CommandClient(self._endpoints, self._keys) as client:
             await client.request(question, ANSWER_WITHIN_S)
-
-
-class JournalDesk:
-    """Follows the trajectories of a recording up to where it stands, as the controller did then."""
-
-    def __init__(self, feed: JournalFeed) -> None:
-        self._feed = feed
-        self._predictor: Predictor | None = None
-        self._upto_seq = 0
-
-    async def trajectories(self) -> tuple[tuple[TrajectoryView, ...], int] | None:
-        """Fold what is new since the last call, all of it after a jump back; in parts, so that the screen goes on."""
-        status = self._feed.status()
-        if status.now_ns is None:
-            return None
-        upto_seq = self._feed.position_seq
-        if self._predictor is None or upto_seq < self._upto_seq:
-            self._predictor, self._upto_seq = Predictor(), 0
-        with JournalReader(self._feed.directory) as reader:
-            events = reader.read(self._upto_seq, upto_seq, _TYPES)
-            more = True
-            while more:
-                more = await asyncio.to_thread(self._fold, self._predictor, events)
-        self._upto_seq = upto_seq
-        return longest_standing(self._predictor.table, status.now_ns / 1e9), status.now_ns
-
-    @staticmethod
-    def _fold(predictor: Predictor, events: Iterator[Stamped]) -> bool:
-        """Take a burst of events; False at the end."""
-        for _ in range(_BURST_EVENTS):
-            stamped = next(events, None)
-            if stamped is None:
-                return False
-            predictor.observe(stamped)
-        return True

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from prorsa.bus.journal import JournalReader
 from prorsa.clock import nanoseconds, seconds
 from prorsa.console.commandline import Spoken
 from prorsa.console.components.asking import AskFields
@@ -116,6 +115,8 @@ def export_csv(journal: Path, stretch: Stretch) -> int:
 
 
 def _views(journal: Path, stretch: Stretch) -> Iterator[View]:
+    from prorsa.bus.journal import JournalReader  # not at the top: a live console starts faster without
+
     with JournalReader(journal) as reader:
         begin, end = reader.seq_before(nanoseconds(stretch.from_s)), reader.seq_before(nanoseconds(stretch.to_s) + 1)
         for stamped in reader.read(begin, end, (type_name(View),)):

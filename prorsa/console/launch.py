@@ -8,10 +8,9 @@ from prorsa.bus.keys import Keys
 from prorsa.bus.wire import Endpoints
 from prorsa.console.app import ProrsaConsole
 from prorsa.console.commander import BusCommander
-from prorsa.console.desk import BusDesk, JournalDesk
+from prorsa.console.desk import BusDesk
 from prorsa.console.feeds import LiveFeed
 from prorsa.console.look import ASCII, DARK, LIGHT, UNICODE, Look
-from prorsa.console.playback import JournalFeed
 from prorsa.errors import ConfigError, InputError
 
 THEME_VARIABLE = "PRORSA_THEME"
@@ -75,6 +74,10 @@ def make_console(
 ) -> ProrsaConsole:
     """The console that :func:`run_console` runs; see there."""
     if replay is not None:
+        # What a live console does not need would only make it slower to start.
+        from prorsa.console.journal_desk import JournalDesk
+        from prorsa.console.playback import JournalFeed
+
         recording = JournalFeed(replay)
         return ProrsaConsole(recording, None, desk=JournalDesk(recording), journal=replay, look=look_of_environment())
     if endpoints is None and run_dir is None:

@@ -18,6 +18,8 @@ class Footer(Drawing):
         super().__init__(model, look, id="footer")
         self.kind: FeedKind = kind
         self.read_only = read_only
+        self.steering_first = True
+        """Whether the page is one of workers; on others what looks into its rows comes first."""
 
     def fitting(self, width: int) -> list[Action]:
         """The actions that fit into ``width``; help and quit always do."""
@@ -26,6 +28,8 @@ class Footer(Drawing):
             for action in footer(self.kind, read_only=self.read_only)
             if action.id not in ("approve", "reject") or self.model.proposal is not None
         ]
+        if not self.steering_first:
+            offered.sort(key=lambda action: action.group == "Steer" and action.id not in ("approve", "reject"))
         must = [action for action in offered if action.id in ("help", "leave")]
         room = width - 1 - sum(_width(action) for action in must)
         chosen = []

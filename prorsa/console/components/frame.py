@@ -15,6 +15,7 @@ from prorsa.console.components.prompt import Prompt
 from prorsa.console.components.tabs import Tabs
 from prorsa.console.components.topbar import Banner, SplitBar, Timeline, TopBar
 from prorsa.console.components.trends import Window
+from prorsa.console.components.workers import WorkerTable
 from prorsa.console.look import Look
 from prorsa.console.model import ConsoleModel
 from prorsa.console.pages.audit import AuditPage
@@ -150,6 +151,7 @@ class Frame(Screen[None]):
     def redraw(self) -> None:
         """Draw what is shown from the model."""
         self.window.follow(self.model.known_s)
+        self.keys.steering_first = isinstance(self.page.table, WorkerTable)
         for widget in self._frame_drawings():
             widget.redraw()
         if self.detail is not None:
