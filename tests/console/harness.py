@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 from textual.app import App
+from textual.pilot import Pilot
 
 from prorsa.bus.hub import Hub, HubConfig
 from prorsa.bus.journal import JournalWriter, row_of
+from prorsa.bus.keys import HubKeys
 from prorsa.bus.publisher import Publisher
 from prorsa.bus.subscriber import Subscriber
 from prorsa.bus.wire import Endpoints
@@ -31,10 +33,10 @@ OVERRIDE_KINDS = {
 
 
 @contextlib.contextmanager
-def running_hub(folder: Path, *, speed: float = 1.0) -> Iterator[Endpoints]:
+def running_hub(folder: Path, *, speed: float = 1.0, keys: HubKeys | None = None) -> Iterator[Endpoints]:
     """A hub that serves until the block is left; it can be entered again on the same folder."""
     known = Endpoints.load(folder) if (folder / "endpoints.json").exists() else Endpoints.ipc(folder)
-    config = HubConfig(folder / "journal", known, run_id="run", speed=speed)
+    config = HubConfig(folder / "journal", known, run_id="run", speed=speed, keys=keys)
     stop, serving = threading.Event(), threading.Event()
 
     def serve() -> None:
@@ -47,6 +49,7 @@ def running_hub(folder: Path, *, speed: float = 1.0) -> Iterator[Endpoints]:
     thread.start()
     try:
         assert serving.wait(5.0)
+        known = msgspec.structs.replace(known, hub_key=None if keys is None else keys.public)
         known.save(folder)
         yield known
     finally:
@@ -145,3 +148,10 @@ def worker_table(app: ProrsaConsole) -> WorkerTable:
 def screen_text(app: App[None]) -> str:
     """What is on the screen, as text."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
+    """Wait until something holds; fail if it does not in time."""
+    async with asyncio.timeout(within_s):
+        while not holds():
+            await pilot.pause(0.02)

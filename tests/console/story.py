@@ -25,6 +25,7 @@ from prorsa.events import (
     Settled,
     Split,
     Stamped,
+    TrajectoryView,
     View,
     WorkerView,
 )
@@ -39,6 +40,17 @@ FLIPS = (
     (600, "w3", "decode", "prefill"),
 )
 FLIP_S = 12
+FLOWS = {
+    "dispatched>sandbox": 9.0,
+    "sandbox>ready": 9.0,
+    "ready>prefill": 151.0,
+    "prefill>decode": 150.0,
+    "decode>tool": 138.0,
+    "tool>ready": 137.0,
+    "decode>reward": 8.0,
+    "reward>done": 7.0,
+}
+"""Moves between states a minute."""
 
 
 def demand(t_s: float) -> float:
@@ -107,6 +119,16 @@ def workers_at(t_s: float) -> tuple[WorkerView, ...]:
             )
         )
     return tuple(rows)
+
+
+def trajectories_at(t_s: float) -> tuple[TrajectoryView, ...]:
+    """The trajectories that stand out: one is stuck in a tool, of one nothing is known but its state."""
+    return (
+        TrajectoryView("t00017", "tool", 412.0, 598.0, 6, 88_412, waits_for="bash", expected_s=8.0, stuck=True),
+        TrajectoryView("t00003", "decode", 14.2, t_s, 9, 121_007, 1_204),
+        TrajectoryView("t00005", "prefill", 2.1, t_s - 1.0, 11, 97_233),
+        TrajectoryView("t00041", "reward"),
+    )
 
 
 def rows_at(t_s: float) -> tuple[ForecastRow, ...]:
@@ -208,6 +230,8 @@ def view_at(t_s: float, **changes: object) -> View:
     known: dict[str, object] = {
         "tick_ns": nanoseconds(t_s),
         "upto_hub_seq": round(t_s * 40),
+        "flows": {name: round(rate * t_s / 60) for name, rate in FLOWS.items()},
+        "mean_context_tokens": 61_000.0,
         "mode": "auto",
         "policy": "analytic",
         "split": split_at(t_s),
@@ -289,6 +313,19 @@ def events(until_s: float = END_S) -> Iterator[tuple[float, AnyEvent]]:
                     target="w1",
                     value="prefill",
                     expires_ns=nanoseconds(398 + 1800),
+                ),
+            )
+        if tick == 600:
+            yield (
+                t_s,
+                Command(
+                    client="console",
+                    request_id="ask-1",
+                    verb="details",
+                    state="accepted",
+                    owner="mara",
+                    reason="",
+                    trajectories=trajectories_at(t_s),
                 ),
             )
         if tick == 500:

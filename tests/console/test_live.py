@@ -1,7 +1,5 @@
 """The console against a real hub, over real sockets: what an operator does, and what becomes of it."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from prorsa.console.look import Look
 from prorsa.console.requests import RequestLife
 from prorsa.errors import InputError, UnavailableError
 from tests.console import story
-from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller, worker_table
+from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller, until, worker_table
 
 SIZE = (120, 40)
 
@@ -30,13 +28,6 @@ def console(endpoints: Endpoints, *, timeout_s: float = 5.0) -> ProrsaConsole:
     return ProrsaConsole(
         LiveFeed(endpoints), BusCommander(endpoints, owner="mara", timeout_s=timeout_s), look=Look(), tick_s=0.05
     )
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
-    """Wait until something holds; fail if it does not in time."""
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await pilot.pause(0.02)
 
 
 async def shown(pilot: Pilot[None], app: ProrsaConsole, controller: TinyController) -> None:

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
 from prorsa.clock import nanoseconds
+from prorsa.console.actions import PAGES
 from prorsa.console.app import ProrsaConsole
 from prorsa.console.commander import Commander
-from prorsa.console.look import ASCII, Look
+from prorsa.console.look import ASCII, LIGHT, Look
 from prorsa.console.status import FeedStatus
 from prorsa.errors import UnavailableError
-from prorsa.events import Stamped
+from prorsa.events import Split, Stamped
 from tests.console import story
 
 Snap = Callable[..., bool]
@@ -90,6 +92,54 @@ def test_dialogs(snap_compare: Snap, key: str, size: tuple[int, int]) -> None:
     assert snap_compare(console("live", items), terminal_size=size, run_before=open_dialog)
 
 
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_pages(snap_compare: Snap, page: str, size: tuple[int, int]) -> None:
+    async def show(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        await pilot.press(str(PAGES.index(page) + 1))
+        await pilot.pause()
+
+    assert snap_compare(console("live", story.stamped()), terminal_size=size, run_before=show)
+
+
+@pytest.mark.parametrize("page", ["workers", "trajectories", "decisions", "audit"])
+def test_details(snap_compare: Snap, page: str) -> None:
+    async def show(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        await pilot.press(str(PAGES.index(page) + 1), "j", "j", "enter")
+        await pilot.pause()
+
+    assert snap_compare(console("live", story.stamped()), terminal_size=(100, 30), run_before=show)
+
+
+@pytest.mark.parametrize("workers", [2, 512])
+def test_few_and_many_workers(snap_compare: Snap, workers: int) -> None:
+    async def show(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        await pilot.press("2", "s")
+        await pilot.pause()
+
+    rows = tuple(
+        msgspec.structs.replace(story.workers_at(60.0)[index % 7], worker_id=f"w{index}") for index in range(workers)
+    )
+    split = Split(sum(row.role == "prefill" for row in rows), sum(row.role == "decode" for row in rows))
+    view = story.view_at(60.0, workers=rows, split=split)
+    items = [Stamped(1, view.tick_ns, "story", 1, 0, view)]
+    assert snap_compare(console("live", items), terminal_size=(120, 40), run_before=show)
+
+
+def test_a_command_being_typed(snap_compare: Snap) -> None:
+    async def show(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        await pilot.press("colon", *"pin w3 ")
+        await pilot.pause()
+
+    app = console("live", story.stamped(60.0))
+    app.frame.prompt._field.cursor_blink = False
+    assert snap_compare(app, terminal_size=(100, 30), run_before=show)
+
+
 def test_keys(snap_compare: Snap) -> None:
     async def open_help(pilot: Pilot[None]) -> None:
         await settle(pilot)
@@ -99,7 +149,9 @@ def test_keys(snap_compare: Snap) -> None:
     assert snap_compare(console("live", story.stamped(60.0)), terminal_size=(80, 24), run_before=open_help)
 
 
-@pytest.mark.parametrize("look", [Look(ASCII, colour=False), Look(colour=False)], ids=["ascii", "no-colour"])
+@pytest.mark.parametrize(
+    "look", [Look(ASCII, colour=False), Look(colour=False), Look(palette=LIGHT)], ids=["ascii", "no-colour", "light"]
+)
 def test_looks(snap_compare: Snap, look: Look) -> None:
     assert snap_compare(console("live", story.stamped(), look), terminal_size=(120, 40), run_before=settle)
 

@@ -20,9 +20,9 @@ MINI = Path(__file__).parent / "mini.toml"
 class RunningDemo:
     """``prorsa demo --headless --json`` in a directory, as a context."""
 
-    def __init__(self, tmp_path: Path, *arguments: str, speed: float = 10.0) -> None:
+    def __init__(self, tmp_path: Path, *arguments: str, speed: float = 10.0, scenario: Path = MINI) -> None:
         self.run_dir = RunDir(tmp_path / "run")
-        self._arguments = ["--scenario", str(MINI), "--speed", str(speed), *arguments]
+        self._arguments = ["--scenario", str(scenario), "--speed", str(speed), *arguments]
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
