@@ -22,6 +22,7 @@ from prorsa.clock import nanoseconds
 from prorsa.console.app import ProrsaConsole
 from prorsa.console.commander import BusCommander
 from prorsa.console.feeds import HISTORY_S, Sink
+from prorsa.console.journal_desk import JournalDesk
 from prorsa.console.look import Look
 from prorsa.console.model import TOPICS
 from prorsa.console.status import FeedStatus
@@ -31,7 +32,7 @@ README = "console-120x40"
 LIVE = "console-live"
 DEMO_SPEED = 20.0
 SCENARIO = "quick"
-AT_S = 545.0
+AT_S = 436.0
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
@@ -41,20 +42,22 @@ class Still:
     player = None
 
     def __init__(self, journal: Path, at_s: float, speed: float) -> None:
-        self.journal = journal
+        self.directory = journal
         self.speed = speed
         self.at_ns = nanoseconds(at_s)
+        with JournalReader(journal) as reader:
+            self.position_seq = reader.seq_before(self.at_ns)
 
     def status(self) -> FeedStatus:
         """A live feed."""
-        where = str(self.journal)
+        where = str(self.directory)
         return FeedStatus("live", "live", where, now_ns=self.at_ns, speed=self.speed, age_s=0.1, view_age_s=0.2)
 
     async def run(self, sink: Sink) -> None:
         """Fold the half hour before the moment."""
-        with JournalReader(self.journal, strict=True) as reader:
+        with JournalReader(self.directory, strict=True) as reader:
             begin = reader.seq_before(max(self.at_ns - nanoseconds(HISTORY_S), 0))
-            for stamped in reader.read(begin, reader.seq_before(self.at_ns), TOPICS):
+            for stamped in reader.read(begin, self.position_seq, TOPICS):
                 sink.apply(stamped)
 
 
@@ -76,11 +79,15 @@ def record(folder: Path) -> Path:
 
 async def draw(still: Still, size: tuple[int, int], keys: tuple[str, ...] = ()) -> str:
     """The console at that moment as SVG, after some keys."""
+    desk = JournalDesk(still)
     app = ProrsaConsole(still, NoCommander(), look=Look(), tick_s=3600.0)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
+        app.model.stand(*await desk.trajectories())
         app.tick()
         await pilot.press(*keys)
+        await pilot.pause()
+        app.redraw()
         await pilot.pause()
         return app.export_screenshot(title="prorsa console")
 
@@ -113,7 +120,9 @@ def main() -> None:
         else:
             still = Still(options.journal or record(Path(folder)), options.at, DEMO_SPEED)
             pictures = {f"console-{width}x{height}": ((width, height), ()) for width, height in SIZES}
-            pictures["console-pin"] = ((120, 40), ("P",))
+            pages = {"workers": "2", "trajectories": "3", "forecast": "4", "decisions": "5"}
+            pictures |= {f"console-{page}": ((120, 40), tuple(keys)) for page, keys in pages.items()}
+            pictures["console-light"] = ((120, 40), ("T",))
         for name, (size, keys) in pictures.items():
             svg = options.out / f"{name}.svg"
             svg.write_text(asyncio.run(draw(still, size, keys)))

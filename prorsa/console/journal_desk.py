@@ -5,10 +5,11 @@ Apart from the desk of a live run, since it needs the forecast's state machine, 
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from prorsa.bus.journal import JournalReader
-from prorsa.console.playback import JournalFeed
+from prorsa.console.status import FeedStatus
 from prorsa.events import EVENT_TYPES, Stamped, TrajectoryView
 from prorsa.forecast.predictor import Predictor
 from prorsa.forecast.standing import longest_standing
@@ -18,10 +19,23 @@ _TYPES: Final = tuple(name for name in EVENT_TYPES if name.startswith(_LIFECYCLE
 _BURST_EVENTS: Final = 2000
 
 
+class Recording(Protocol):
+    """A recording that stands somewhere; :class:`~prorsa.console.playback.JournalFeed` is one."""
+
+    directory: Path
+
+    @property
+    def position_seq(self) -> int:
+        """``hub_seq`` of the last event before where it stands."""
+
+    def status(self) -> FeedStatus:
+        """Where it stands."""
+
+
 class JournalDesk:
     """Follows the trajectories of a recording up to where it stands, as the controller did then."""
 
-    def __init__(self, feed: JournalFeed) -> None:
+    def __init__(self, feed: Recording) -> None:
         self._feed = feed
         self._predictor: Predictor | None = None
         self._upto_seq = 0

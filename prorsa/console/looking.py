@@ -225,8 +225,8 @@ class Playing:
         if moment_ns is None:
             self._app.notify(f"No further {kind} in this recording.")
             return
-        self._player.seek(moment_ns)
         self._player.pause()
+        self._player.seek(moment_ns)
         self._app.tick()
 
 

@@ -29,7 +29,9 @@ def _three_digits(value: float) -> str:
 
 def percent(fraction: float | None) -> str:
     """A fraction as ``52%``."""
-    return UNKNOWN if fraction is None else f"{fraction:.0%}"
+    if fraction is None:
+        return UNKNOWN
+    return f"{round(100 * fraction)}%"  # a whole number: as a float, a small negative share would be -0%
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

@@ -29,7 +29,15 @@ WITHIN_S = 90.0
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
     """A pool whose split the analytic policy moves, at twenty times real time."""
     with RunningDemo(tmp_path_factory.mktemp("demo"), speed=20.0, scenario=POOL) as running:
-        running.wait_for("decision")
+        running.wait_for("decision", timeout_s=90.0)
+        yield running
+
+
+@pytest.fixture
+def slow_demo(tmp_path: Path) -> Iterator[RunningDemo]:
+    """At four times real time, so that a plan still waits when somebody has typed an answer to it."""
+    with RunningDemo(tmp_path, speed=4.0, scenario=POOL) as running:
+        running.wait_for("decision", timeout_s=90.0)
         yield running
 
 
@@ -74,8 +82,8 @@ async def comes(app: ProrsaConsole, pilot: Pilot[None], verb: str, state: str) -
 
 
 @pytest.mark.slow
-async def test_every_action_has_its_effect_on_the_pool(demo: RunningDemo) -> None:
-    async with console(demo) as (app, pilot):
+async def test_every_action_has_its_effect_on_the_pool(slow_demo: RunningDemo) -> None:
+    async with console(slow_demo) as (app, pilot):
         await command(app, pilot, "policy static:2:2 --reason a split to begin from")
         await until(pilot, lambda: view(app).policy == "static:2:2" and str(view(app).split) == "2P:2D", WITHIN_S)
 
@@ -126,7 +134,7 @@ async def test_every_action_has_its_effect_on_the_pool(demo: RunningDemo) -> Non
 
         verbs = {life.verb: life.state for life in app.model.requests if life.mine}
         assert "unanswered" not in verbs.values()
-        commands = [stamped.event for stamped in demo.events("command")]
+        commands = [stamped.event for stamped in slow_demo.events("command")]
         asked = [event for event in commands if isinstance(event, Command) and event.dry_run]
         assert {event.verb for event in asked} == set(verbs)
 

@@ -15,6 +15,7 @@ from prorsa.console.status import FeedStatus
 from prorsa.errors import UnavailableError
 from prorsa.events import Split, Stamped
 from tests.console import story
+from tests.console.harness import screen_text, until
 
 Snap = Callable[..., bool]
 SIZES = [(80, 24), (120, 40), (180, 50)]
@@ -85,7 +86,7 @@ def test_dialogs(snap_compare: Snap, key: str, size: tuple[int, int]) -> None:
     async def open_dialog(pilot: Pilot[None]) -> None:
         await settle(pilot)
         await pilot.press("j", key)
-        await pilot.pause()
+        await until(pilot, lambda: "no dry run" in screen_text(pilot.app))
 
     view = story.view_at(story.END_S, mode="approve", proposal=story.proposal(story.END_S))
     items = [Stamped(1, nanoseconds(story.END_S), "story", 1, 0, view)]

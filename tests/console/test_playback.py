@@ -1,11 +1,8 @@
 """A recording in the console: play, pause, jump, step, speed."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from prorsa.bus.journal import JournalWriter
 from prorsa.clock import nanoseconds
@@ -14,13 +11,7 @@ from prorsa.console.launch import make_console
 from prorsa.console.look import Look
 from prorsa.console.playback import FASTEST, JournalFeed
 from prorsa.errors import JournalError
-from tests.console.harness import record, screen_text
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await pilot.pause(0.02)
+from tests.console.harness import record, screen_text, until
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +103,31 @@ def test_a_journal_without_events_is_refused(tmp_path: Path) -> None:
         JournalFeed(tmp_path / "empty")
     with pytest.raises(JournalError):
         JournalFeed(tmp_path / "nowhere")
+
+
+async def test_jumps_go_to_the_next_decision_that_moves_and_to_the_next_flip_and_pause_there(journal: Path) -> None:
+    app = console(journal)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: (app.model.tick_s or 0) > 1)
+        await pilot.press("d")
+        await until(pilot, lambda: app.feed.status().state == "paused")
+        assert app.feed.status().now_ns == nanoseconds(150.0) + 1
+        assert app.model.decisions[0].decision.moves
+        await pilot.press("f")
+        assert app.feed.status().now_ns == nanoseconds(150.0) + 1  # the flip of that decision, at the same moment
+        told: list[str] = []
+        app.notify = lambda text, **_: told.append(text)  # type: ignore[method-assign]
+        await pilot.press("a")
+        assert told == ["No further alert in this recording."]
+        await pilot.press("colon", *"seek 2m", "enter", "colon", *"speed 5", "enter")
+        assert app.feed.status().now_ns == nanoseconds(120.0)
+        assert app.feed.status().speed == 5.0
+        await pilot.press("8")
+        await until(pilot, lambda: "run begins" in screen_text(app))
+        assert app.feed.status().state == "paused"
+
+
+def test_what_would_act_is_no_command_in_a_recording(journal: Path) -> None:
+    words = {action.word for action in console(journal).available()}
+    assert not words & {"pin", "drain", "override", "approve", "mark", "pause"}
+    assert {"seek", "next-flip", "export", "whatif", "filter"} <= words

@@ -9,15 +9,18 @@ import pytest
 from prorsa.bus.journal import JournalReader, JournalWriter, row_of
 from prorsa.cluster.scenario import load_scenario
 from prorsa.console.app import ProrsaConsole
+from prorsa.console.journal_desk import JournalDesk
 from prorsa.console.look import Look
 from prorsa.console.pages.what_if import WhatIfDetail
+from prorsa.console.playback import JournalFeed
 from prorsa.errors import InputError, RefusedError
 from prorsa.events import Flip, View
+from prorsa.forecast.standing import TRAJECTORIES_SHOWN
 from prorsa.run import make_plan
 from prorsa.simulate import simulate
 from prorsa.whatif import suppose
 from tests.console import story
-from tests.console.harness import screen_text
+from tests.console.harness import screen_text, until
 from tests.serve.running import MINI
 
 
@@ -101,3 +104,30 @@ async def test_the_console_asks_a_helper_process_and_shows_its_answer(recording:
         await pilot.press("escape")
         assert app.frame.detail is None
     assert asked == [(recording, "static:3:1", 60.0, 120.0)]
+
+
+async def test_the_trajectories_of_a_recording_are_followed_to_where_it_stands(recording: Path) -> None:
+    feed = JournalFeed(recording, speed=600.0)
+    desk = JournalDesk(feed)
+    assert await desk.trajectories() is None  # it does not play yet
+    app = ProrsaConsole(feed, None, desk=desk, look=Look(), tick_s=0.05)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.model.view is not None and app.model.tick_s is not None)
+        await pilot.press("t", *"60s", "enter", "3")
+        feed.pause()
+        await until(pilot, lambda: app.model.trajectories)
+        live = sum(count for state, count in view_of(app).trajectories.items() if state != "done")
+        assert len(app.model.trajectories or ()) == min(live, TRAJECTORIES_SHOWN)
+        oldest = (app.model.trajectories or ())[0]
+        assert oldest.age_s is not None
+        assert oldest.age_s <= 61.0
+        await pilot.press("t", *"20s", "enter")
+        before_ns = app.model.trajectories_ns
+        app._asked_s = 0.0
+        await until(pilot, lambda: app.model.trajectories_ns not in (None, before_ns))
+        assert all((row.age_s or 0.0) <= 21.0 for row in app.model.trajectories or ())
+
+
+def view_of(app: ProrsaConsole) -> View:
+    assert app.model.view is not None
+    return app.model.view

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.style import Style
 
-from prorsa.console.actions import Action, footer
+from prorsa.console.actions import Action, find, footer
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.look import Line, Look
 from prorsa.console.model import ConsoleModel
@@ -20,11 +20,13 @@ class Footer(Drawing):
         self.read_only = read_only
         self.steering_first = True
         """Whether the page is one of workers; on others what looks into its rows comes first."""
+        self.detailed = False
+        """Whether the details of a row are open: then the way back takes the place of the way in."""
 
     def fitting(self, width: int) -> list[Action]:
         """The actions that fit into ``width``; help and quit always do."""
         offered = [
-            action
+            find("back") if self.detailed and action.id == "details" else action
             for action in footer(self.kind, read_only=self.read_only)
             if action.id not in ("approve", "reject") or self.model.proposal is not None
         ]

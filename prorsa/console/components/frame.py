@@ -152,6 +152,7 @@ class Frame(Screen[None]):
         """Draw what is shown from the model."""
         self.window.follow(self.model.known_s)
         self.keys.steering_first = isinstance(self.page.table, WorkerTable)
+        self.keys.detailed = self.detail is not None
         for widget in self._frame_drawings():
             widget.redraw()
         if self.detail is not None:

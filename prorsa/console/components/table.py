@@ -53,7 +53,6 @@ class Table(Drawing, Generic[Row], can_focus=True):
 
     title = ""
     empty = "nothing yet"
-    """What is said where there is no row at all."""
 
     def __init__(self, model: ConsoleModel, look: Look, *, id: str) -> None:  # noqa: A002 - Textual's own name
         super().__init__(model, look, id=id, classes="panel table")
@@ -85,6 +84,10 @@ class Table(Drawing, Generic[Row], can_focus=True):
     def sorts(self) -> Mapping[str, SortKey | None]:
         """Orders by name; None is the rows' own order. The first is the one to begin with."""
         return {"": None}
+
+    def when_empty(self) -> str:
+        """What is said where there is no row at all."""
+        return self.empty
 
     def widths(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Widths that depend on the rows, by title."""
@@ -169,7 +172,7 @@ class Table(Drawing, Generic[Row], can_focus=True):
         rows = self.rows()
         columns = layout(self.columns(), width, self.widths(rows))
         if not rows:
-            why = f"no row matches /{self.filter.text}" if self.filter.text else self.empty
+            why = f"no row matches /{self.filter.text}" if self.filter.text else self.when_empty()
             return [self._header(columns), self.line().gap().add(fit(why, width - 2, self.look), "muted")]
         room = max(height - 1, 1)
         cursor = self._index(rows)

@@ -55,8 +55,8 @@ class DecisionTable(Table[DecisionEntry]):
             Column("DECISION", 12, 0, self._say_status),
             Column("SPLIT", 13, 1, self._say_split),
             Column("WANTED", 7, 5, self._say_wanted),
-            Column("GUARDS", 12, 2, self._say_guards),
-            Column("WHY", 14, 3, self._say_why, stretch=200),
+            Column("GUARDS", 12, 2, self._say_guards, stretch=6),
+            Column("WHY", 10, 3, self._say_why, stretch=200),
         )
 
     def _say_status(self, row: DecisionEntry, width: int) -> list[Piece]:

@@ -12,7 +12,7 @@ from prorsa.console.components.detail import Detail
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.components.table import Column, Piece, Table, cell, number
 from prorsa.console.components.trends import TARGETS, DemandChart, Window
-from prorsa.console.look import Line, Look, fit
+from prorsa.console.look import Line, Look, fit, fit_words
 from prorsa.console.model import ConsoleModel
 from prorsa.console.pages.base import Page
 from prorsa.console.text import count, percent
@@ -163,7 +163,8 @@ class SourcesDetail(Detail):
             track = self.look.style(_style(row.target)) + self.look.style("track")
             lines.append(line.add(bar(item.mean / most if most else 0.0, room, self.look), track))
             if item.source in SOURCE_NAMES:
-                lines.append(self.line().gap(3).add(SOURCE_NAMES[item.source], "muted"))
+                named = fit_words(SOURCE_NAMES[item.source], width - 4, self.look)
+                lines.append(self.line().gap(3).add(named, "muted"))
         return lines
 
     def _errors(self, row: ForecastLine, width: int) -> list[Line]:

@@ -117,11 +117,17 @@ class TrajectoryTable(Table[TrajectoryView]):
     """Those that are stuck, then those that have been going on for longest, as the controller last said."""
 
     title = "slowest and stuck"
-    empty = "the list comes from the controller, within a moment"
 
     def all_rows(self) -> Sequence[TrajectoryView]:
         """In the controller's order."""
         return self.model.trajectories or ()
+
+    def when_empty(self) -> str:
+        """Whether nobody has been asked yet, or nobody knows, or there is none."""
+        if self.model.trajectories_ns is None:
+            return "the list comes from the controller, within a moment"
+        none = self.model.trajectories is not None
+        return "no trajectory is live" if none else "unknown: this controller follows no trajectories"
 
     def key_of(self, row: TrajectoryView) -> str:
         """Its id."""

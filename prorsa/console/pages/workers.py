@@ -79,8 +79,8 @@ class WorkerDetail(Detail):
         age = "it has never reported its load" if worker.age_s is None else f"{span(worker.age_s)} old"
         lines += self.fact("telemetry", age + (": what follows may not hold any more" if old else ""), width,
                            "warning" if old or worker.age_s is None else "text")  # fmt: skip
-        kv = f"{count(worker.kv_used)} of {count(worker.kv_capacity)} tokens"
-        kv += f" ({percent(ratio(worker.kv_used, worker.kv_capacity))}), {count(worker.kv_cached)} of them only cached"
+        kv = f"{count(worker.kv_used)} of {count(worker.kv_capacity)} tokens in use"
+        kv += f" ({percent(ratio(worker.kv_used, worker.kv_capacity))}), {count(worker.kv_cached)} kept as cache"
         lines += self.fact("KV", kv, width, "faint" if old else "text")
         requests = f"{count(worker.queued)} queued, {count(worker.running)} running"
         return lines + self.fact("requests", requests, width, "faint" if old else "text")
