@@ -113,8 +113,8 @@ async def test_jumps_go_to_the_next_decision_that_moves_and_to_the_next_flip_and
         await until(pilot, lambda: app.feed.status().state == "paused")
         assert app.feed.status().now_ns == nanoseconds(150.0) + 1
         assert app.model.decisions[0].decision.moves
-        await pilot.press("f")
-        assert app.feed.status().now_ns == nanoseconds(150.0) + 1  # the flip of that decision, at the same moment
+        await pilot.press("colon", *"seek 140s", "enter", "f")
+        assert app.feed.status().now_ns == nanoseconds(150.0) + 1  # the flip of that decision
         told: list[str] = []
         app.notify = lambda text, **_: told.append(text)  # type: ignore[method-assign]
         await pilot.press("a")

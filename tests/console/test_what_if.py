@@ -107,14 +107,14 @@ async def test_the_console_asks_a_helper_process_and_shows_its_answer(recording:
 
 
 async def test_the_trajectories_of_a_recording_are_followed_to_where_it_stands(recording: Path) -> None:
-    feed = JournalFeed(recording, speed=600.0)
+    feed = JournalFeed(recording, speed=2.0)
     desk = JournalDesk(feed)
     assert await desk.trajectories() is None  # it does not play yet
     app = ProrsaConsole(feed, None, desk=desk, look=Look(), tick_s=0.05)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.model.view is not None and app.model.tick_s is not None)
-        await pilot.press("t", *"60s", "enter", "3")
         feed.pause()
+        await pilot.press("t", *"60s", "enter", "3")
         await until(pilot, lambda: app.model.trajectories)
         live = sum(count for state, count in view_of(app).trajectories.items() if state != "done")
         assert len(app.model.trajectories or ()) == min(live, TRAJECTORIES_SHOWN)
