@@ -28,6 +28,8 @@ from prorsa.console.supposing import Supposing
 from prorsa.errors import ProrsaError
 
 TICK_S: Final = 0.5
+FIRST_LOOK_S: Final = 0.05
+"""Wall seconds between two looks for the first view."""
 ASK_EVERY_S: Final = 2.0
 """Wall seconds between two questions for details, while they are on the screen."""
 
@@ -95,7 +97,14 @@ class ProrsaConsole(App[None]):
         """Begin to listen and to draw."""
         self.start(self.feed.run(self.model))
         self.set_interval(self._tick_s, self.tick)
+        self._waiting = self.set_interval(min(FIRST_LOOK_S, self._tick_s), self._look_for_first)
         self.tick()
+
+    def _look_for_first(self) -> None:
+        """Draw the first view as soon as it is there, rather than at the next tick."""
+        if self.model.view is not None:
+            self._waiting.stop()
+            self.tick()
 
     async def on_unmount(self) -> None:
         """Let what runs beside the screen close its sockets before the event loop ends."""

@@ -53,7 +53,7 @@ class AuditTable(Table[RequestLife]):
             Column("WHAT", 20, 0, self._say_what, sort="what", stretch=8),
             Column("STATE", 11, 0, lambda row, w: cell(row.state, w, self.look, TONES[row.state]), sort="state"),
             Column("LEFT", 8, 3, self._say_left, align="right"),
-            Column("WHY, OR WHY NOT", 15, 1, self._say_why, stretch=200),
+            Column("WHY, WHY NOT", 12, 1, self._say_why, stretch=200),
         )
 
     def _say_what(self, row: RequestLife, width: int) -> list[Piece]:
