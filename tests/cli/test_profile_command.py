@@ -62,7 +62,7 @@ def test_make_without_the_extra_says_which(
         (["profile", "show", "nothing"], "no profile 'nothing'"),
         ([*FIT, "--from", "http://127.0.0.1:9", "-o", "x.json"], "ends in .toml"),
         ([*FIT, "--from", "http://127.0.0.1:9", "--for", "1s", "-o", "/none/x.toml"], "no folder"),
-        ([*FIT, "--from", "http://127.0.0.1:9", "/tmp/j", "-o", "NEW"], "not both"),
+        ([*FIT, "--from", "http://127.0.0.1:9", "some/journal", "-o", "NEW"], "not both"),
         ([*FIT, "--from", "FOLDER", "-o", "NEW"], "no journal"),
         (["profile", "make", "--model", "a/b", "--system", "s", "--tp", "4", "--moe-tp", "3", "-o", "NEW"], "4 GPUs"),
     ],
