@@ -23,7 +23,7 @@ lifecycle knows and a series does not."""
 class Raw:
     """A forecast before any correction: a known part, the median of what is still to arrive, widths around the sum.
 
-    ``series`` is what each baseline says of what is still to arrive.
+    ``series`` is what each baseline says of the sum.
     """
 
     known: float
@@ -74,41 +74,49 @@ class Combiner:
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles as of today; none is below 0."""
-        p50_arrivals = self._median(raw)
-        p50 = raw.known + p50_arrivals
+        p50, p50_arrivals = self._medians(raw)
         low = p50 - raw.below * math.exp(self._log_low)
         high = p50 + raw.above * math.exp(self._log_high)
         return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
-    def _median(self, raw: Raw) -> float:
+    def _medians(self, raw: Raw) -> tuple[float, float]:
+        """Of the total, and of its arrivals."""
         errors = self._errors[_disagreement(raw)]
         least = max(min(errors), 1e-9)
         weights: list[float] = [(max(error, least) / least) ** -SHARPNESS for error in errors]
-        points = (raw.p50_arrivals, *raw.series)
-        return math.fsum(w * point for w, point in zip(weights, points, strict=True)) / math.fsum(weights)
+        total = math.fsum(w * point for w, point in zip(weights, _totals(raw), strict=True))
+        arrivals = (raw.p50_arrivals, *(max(value - raw.known, 0.0) for value in raw.series))
+        later = math.fsum(w * point for w, point in zip(weights, arrivals, strict=True))
+        return total / math.fsum(weights), later / math.fsum(weights)
 
-    def settle(self, raw: Raw, said: Corrected, actual: float, actual_arrivals: float) -> None:
+    def settle(self, raw: Raw, said: Corrected, actual: float) -> None:
         """A forecast that was ``raw``, and ``said`` after correction, has come out."""
-        self._learn(raw, actual_arrivals)
+        self._learn(raw, actual)
         below = actual < said.p50 - raw.below * math.exp(self._log_low)
         above = actual > said.p50 + raw.above * math.exp(self._log_high)
         self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
         self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
 
     def _learn(self, raw: Raw, actual: float) -> None:
-        scale = max(actual, 0.5 * raw.p50_arrivals)
+        points = _totals(raw)
+        scale = max(actual, 0.5 * points[0])
         if scale <= 0.0:
             return
-        cell, points = _disagreement(raw), (raw.p50_arrivals, *raw.series)
+        cell = _disagreement(raw)
         self._errors[cell] = [
             error * self._keep + abs(point - actual) / scale
             for error, point in zip(self._errors[cell], points, strict=True)
         ]
 
 
+def _totals(raw: Raw) -> tuple[float, ...]:
+    """What the forecast and each series say of the sum."""
+    return (raw.known + raw.p50_arrivals, *raw.series)
+
+
 def _disagreement(raw: Raw) -> int:
     """The class of how far the forecast and the middle one of the series are apart."""
-    own, other = raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
+    own, other = raw.known + raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
     apart = abs(own - other) / max(own, other, 1.0)
     return sum(apart >= edge for edge in DISAGREEMENTS)
 

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FREE: Final = -1
+HOMES: Final = 4
+"""Ranks that are remembered to hold a part of a context."""
 
 
 class State(IntEnum):
@@ -29,6 +31,8 @@ class Columns:
         key: int32, the wait that the trajectory is in, a key of the duration model (tool, start-up, return, reward).
         workload: int32, the number of its workload class; 0 where unknown.
         action: int32, the action (tool, or the class's beginning) that runs, or ran last; 0 where unknown.
+        home: int32[HOMES], ranks where it was prefilled, the last first; -1 where there is none. ``held_tokens``
+            float64[HOMES], prompt that each prefilled then.
         sibling: bool, whether another trajectory of its group was dispatched before it.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
@@ -49,6 +53,8 @@ class Columns:
         self.key: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.workload: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.action: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.home: NDArray[np.int32] = np.full((capacity, HOMES), -1, np.int32)
+        self.held_tokens = np.zeros((capacity, HOMES))
         self.turn: NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.since_s = _floats(capacity)
         self.expected_s = _floats(capacity)
@@ -65,6 +71,14 @@ class Columns:
         self.sibling = np.zeros(capacity, np.bool_)
         self._free = list(range(capacity - 1, -1, -1))
 
+    def prefilled_at(self, slot: int, rank: int) -> None:
+        """The current prompt of a slot has been prefilled at a rank: its context is at home there."""
+        home, held = self.home[slot], self.held_tokens[slot]
+        known = np.flatnonzero(home == rank)
+        last = int(known[0]) if len(known) else HOMES - 1
+        home[1 : last + 1], held[1 : last + 1] = home[:last].copy(), held[:last].copy()
+        home[0], held[0] = rank, self.prompt_tokens[slot]
+
     @property
     def capacity(self) -> int:
         """Slots that there are, taken or not."""
@@ -78,6 +92,7 @@ class Columns:
         self.state[slot] = State.DISPATCHED
         self.key[slot] = self.workload[slot] = self.action[slot] = 0
         self.turn[slot] = -1
+        self.home[slot] = -1
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
         self.computed_tokens[slot] = self.output_tokens[slot] = 0.0
@@ -92,7 +107,7 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "turn"):
+        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "home", "held_tokens", "turn"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE

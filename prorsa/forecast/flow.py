@@ -48,7 +48,8 @@ class Pool(NamedTuple):
 
     Attributes:
         tokens_per_s: uncached tokens that admission lets through a second.
-        wait_s: until all that waits now is admitted; ``pause_s`` for which the workers stand still.
+        waits_s: float64[W], how long what arrives now waits, at equally likely ranks; ``pause_s`` for which the workers
+            stand still.
         output_rate: output tokens a second of one request.
         left: trajectories that may still be dispatched; ``replaced`` of those that end, how many are replaced.
         flush_from: second from which contexts are gone.
@@ -56,7 +57,7 @@ class Pool(NamedTuple):
     """
 
     tokens_per_s: float
-    wait_s: float
+    waits_s: Array
     pause_s: float
     output_rate: float
     left: float
@@ -151,6 +152,45 @@ def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
 
 
 @compiled
+def _served(k: int, queue_s: float, p: Pool) -> float:
+    """Seconds of work of the whole pool that are done in second ``k``: some ranks may have nothing to do."""
+    busy, mean_s = 0.0, p.waits_s.mean()
+    for wait_s in p.waits_s:
+        busy += wait_s > 0.0
+    busy /= len(p.waits_s)
+    if queue_s > mean_s or mean_s <= 0.0:
+        busy = 1.0 - (1.0 - busy) * mean_s / max(queue_s, 1e-9)
+    return busy * min(max(k + 1.0 - p.pause_s, 0.0), 1.0)
+
+
+@compiled
+def _admit(
+    k: int,
+    queue_s: float,
+    work_s: float,
+    count: float,
+    prompt: float,
+    c: Cycle,
+    p: Pool,
+    s: Streams,
+    began: Array,
+    stopped: Array,
+) -> None:
+    """Requests become ready in second ``k``: when they are admitted, over ranks with their own queues."""
+    ranks, mean_s = len(p.waits_s), p.waits_s.mean()
+    for rank in range(ranks):
+        # Queues keep their proportions while the work that waits grows or shrinks.
+        wait_s = p.waits_s[rank] * queue_s / mean_s if mean_s > 0.0 else queue_s
+        # More than a second's work that comes at once is admitted piece by piece.
+        wait_s += (rank + 0.5) / ranks * max(work_s - 1.0, 0.0)
+        at = int(max(k + 0.5, p.pause_s) + wait_s)
+        if at < len(c.output):
+            s.admitted[0, at] += count / ranks
+            s.admitted[1, at] += prompt / ranks
+            _answer(k, at, count / ranks, prompt / ranks, c.end, c, s, began, stopped)
+
+
+@compiled
 def flow(c: Cycle, p: Pool, s: Streams) -> None:
     """Work out the next seconds in place; ``s`` holds what is known of them from where each trajectory stands."""
     seconds = len(c.output)
@@ -161,28 +201,19 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
         if s.starts[0, k] + s.starts[1, k] > 0.0:
             count = s.starts[0, k] + s.starts[1, k]
             _answer(-1, k, count, s.starts[2, k], s.starts[1, k] / count, c, s, began, stopped)
-    left, free_s = p.left, max(p.wait_s, 0.0) + p.pause_s
+    left, queue_s = p.left, p.waits_s.mean()
     for k in range(seconds):
         _come_back(k, c, p, s)
         left = _replace(k, left, c, p, s)
         count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
         if count <= 0.0:
+            queue_s = max(queue_s - _served(k, queue_s, p), 0.0)
             continue
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
         prompt = s.tool[2, k] + s.box[2, k] + s.second[2, k] + s.sampler[2, k]
-        begin_s = max(float(k), free_s)
         work_s = new / p.tokens_per_s
-        free_s = begin_s + work_s
-        # While nothing waits, a request is admitted when it comes, in the middle of its second on average.
-        first_s = begin_s + 0.5 if begin_s <= k else begin_s
-        last_s = max(free_s, first_s + 1e-6)
-        at = int(first_s)
-        while at < seconds and at < last_s:
-            share = (min(last_s, at + 1.0) - max(first_s, float(at))) / (last_s - first_s)
-            s.admitted[0, at] += share * count
-            s.admitted[1, at] += share * prompt
-            _answer(k, at, share * count, share * prompt, c.end, c, s, began, stopped)
-            at += 1
+        _admit(k, queue_s, work_s, count, prompt, c, p, s, began, stopped)
+        queue_s = max(queue_s + work_s - _served(k, queue_s, p), 0.0)
     _hold(p, s, began, stopped)
 
 

@@ -50,6 +50,10 @@ class RunPlan:
             return None
         return sum(role != "decode" and worker not in self._switching for worker, role in self._roles.items())
 
+    def serves_prefill(self, worker_id: str) -> bool:
+        """Whether a worker serves prefill now, alone or mixed."""
+        return self._roles.get(worker_id, "decode") != "decode" and worker_id not in self._switching
+
     @property
     def left_to_dispatch(self) -> float:
         """Trajectories that may still be dispatched, in this step if there are steps; infinite where nothing tells."""

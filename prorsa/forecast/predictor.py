@@ -20,7 +20,7 @@ from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.scoring import TARGETS, Made, ScoreKeeper, Scores
 from prorsa.forecast.sources import Lookout, Outlook, Steps
 from prorsa.forecast.trajectory import TrajectoryTable
-from prorsa.forecast.waiting import Queue, ServiceRate, make_queue
+from prorsa.forecast.waiting import Queue, Service, ServiceRate, make_queue
 from prorsa.forecast.waits import WaitKeys
 
 __all__ = ["ForecastConfig", "Frame", "Predictor", "as_seen", "with_totals"]
@@ -112,7 +112,9 @@ class Predictor:
         learner, columns = self._learner, self.table.columns
         slots = self._lookout.refresh(columns, t_s)
         typical = float(learner.appended.means.mean())
-        queue = make_queue(columns, t_s, typical, self._service.tokens_per_s, learner.losses)
+        ranks = self.table.ranks
+        service = Service(ranks.serving(self._plan.serves_prefill), ranks.tokens_per_s, self._service.tokens_per_s)
+        queue = make_queue(columns, t_s, typical, service, learner.losses)
         learner.new_wait_s = queue.new_wait_s
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
@@ -139,7 +141,7 @@ class Predictor:
             self.scores.add(row)
             if row.actual > 0:
                 combiner = self._combiners[row.target, row.horizon_s]
-                combiner.settle(made.raw, made.corrected, row.actual, row.actual_arrivals)
+                combiner.settle(made.raw, made.corrected, row.actual)
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -179,8 +181,7 @@ class Predictor:
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
-        series = tuple(max(value - known, 0.0) for value in baselines.values())
-        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle, series)
+        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle, tuple(baselines.values()))
         now = self._combiners[target, horizon_s].correct(raw)
         rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
         rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))

@@ -292,7 +292,7 @@ class Lookout:
         learner, plan = self._learner, self._plan
         return Pool(
             tokens_per_s=queue.tokens_per_s,
-            wait_s=queue.new_wait_s,
+            waits_s=queue.waits_s,
             pause_s=pause_s,
             output_rate=learner.output_rate.value,
             left=max(plan.left_to_dispatch - plan.due_now(), 0.0),

@@ -25,6 +25,7 @@ from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.folding import Groups, SeqFolder
+from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Seen
 from prorsa.forecast.roster import Roster, Standing
 from prorsa.forecast.turns import PluginEvent, Turns
@@ -81,6 +82,7 @@ class TrajectoryTable:
             ev.RewardEnd: self._on_reward_end,
             ev.TrajectoryEnd: self._on_trajectory_end,
             ev.WeightsUpdateEnd: self._on_update_end,
+            ev.WorkerUp: self._on_worker_up,
             ev.RunEnd: self._on_run_end,
         }
 
@@ -90,6 +92,11 @@ class TrajectoryTable:
     def columns(self) -> Columns:
         """The state of the live trajectories as arrays."""
         return self._roster.columns
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks that prefill."""
+        return self._turns.ranks
 
     @property
     def live(self) -> int:
@@ -341,6 +348,9 @@ class TrajectoryTable:
     def _on_update_end(self, event: ev.WeightsUpdateEnd, _t_s: float) -> None:
         if event.cache_flushed:
             self._roster.flush()
+
+    def _on_worker_up(self, event: ev.WorkerUp, _t_s: float) -> None:
+        self._turns.ranks.add_worker(event.worker_id, event.dp_size)
 
     def _on_run_end(self, _event: ev.RunEnd, t_s: float) -> None:
         for slot in self._roster.slots():

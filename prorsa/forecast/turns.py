@@ -7,6 +7,7 @@ import numpy as np
 
 from prorsa import events as ev
 from prorsa.forecast.columns import State
+from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
 from prorsa.forecast.roster import Roster
 from prorsa.forecast.waits import WaitKeys
@@ -32,6 +33,7 @@ class Turns:
 
     Attributes:
         known: requests by id: at most two a live trajectory, and those of trajectories that ended within ``GRACE_S``.
+        ranks: the ranks that prefill.
         orphans: events of workers on requests that no router has named, by request id, at most ``MAX_ORPHANS``.
     """
 
@@ -45,6 +47,7 @@ class Turns:
         self._current: dict[int, Request] = {}
         self._previous: dict[int, Request] = {}
         self._detached: deque[tuple[float, Request]] = deque()
+        self.ranks = Ranks()
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +199,10 @@ class Turns:
         """A worker's event on an attempt."""
         if request.is_repeat(attempt, _SEEN[type(event)]):
             self._repaired["duplicate"] += 1
-        elif isinstance(event, ev.LlmPrefillEnd):
+            return
+        if isinstance(event, ev.LlmPrefillStart) and self.is_current(request):
+            self._columns.prefilled_at(request.slot, self.ranks.index(event.worker_id, event.dp_rank))
+        if isinstance(event, ev.LlmPrefillEnd):
             self._prefill_end(request, attempt, event, t_s)
         elif attempt < request.attempt:
             self._repaired["late"] += 1
@@ -210,6 +216,9 @@ class Turns:
     def _prefill_end(self, request: Request, attempt: int, event: ev.LlmPrefillEnd, t_s: float) -> None:
         if request.uncached_tokens is None:
             self.settle_prefill(request, event.cached_tokens, t_s)
+            if request.admitted_s is not None and request.uncached_tokens is not None:
+                rank = self.ranks.index(event.worker_id, event.dp_rank)
+                self.ranks.prefilled(rank, request.admitted_s, t_s, request.uncached_tokens)
         if attempt == request.attempt:
             self.decoding(request, t_s, inferred=False)
             return

@@ -1,4 +1,4 @@
-"""The queue before prefill: what waits, and how fast it is served."""
+"""The queue before prefill: what waits, and when it will be admitted."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,8 +9,20 @@ from numpy.typing import NDArray
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.habits import LossModel
 from prorsa.forecast.models import Ratio
+from prorsa.forecast.ranks import SLACK_S, share_out
 
 Array = NDArray[np.float64]
+
+_MOMENT_S: Final = 1.0
+_PASSES: Final = 2
+"""What is evicted makes the queue longer, and the longer queue evicts more; twice is enough for both to settle."""
+_WAIT_ERROR: Final = 0.3
+"""How well the wait of one request is known, as a share of it."""
+WAITS: Final = 8
+"""Ranks, by how long their queues are, that stand for all of them."""
+_MIDDLES: Final = (np.arange(WAITS) + 0.5) / WAITS
+_STARVED_S: Final = 0.1
+"""Prefill that has less than this to do while requests wait is not what they wait for."""
 
 
 class ServiceRate:
@@ -50,8 +62,9 @@ class Queue:
         prompt_tokens: whole prompts.
         admitted: whether decode holds KV for each already.
         retried: whether each has been prefilled before.
-        ahead_tokens: tokens that are admitted before each of those not yet admitted.
-        tokens_per_s: service rate.
+        due_s: when each is admitted; 0 for those that are.
+        tokens_per_s: at which all that arrives later is admitted while requests wait.
+        waits_s: float64[WAITS], how long a request that arrives now waits, at equally likely ranks, ascending.
         saturated: whether the first of those not yet admitted has waited for longer than a moment.
     """
 
@@ -60,8 +73,9 @@ class Queue:
     prompt_tokens: Array
     admitted: NDArray[np.bool_]
     retried: NDArray[np.bool_]
-    ahead_tokens: Array
+    due_s: Array
     tokens_per_s: float
+    waits_s: Array
     saturated: bool
 
     @property
@@ -75,33 +89,51 @@ class Queue:
         return float(self.tokens[self.retried].sum())
 
     @property
+    def new_wait_s(self) -> float:
+        """How long a request that arrives now waits for admission, on average."""
+        return float(self.waits_s.mean())
+
+    @property
     def waiting(self) -> int:
         """Requests not yet admitted."""
         return int((~self.admitted).sum())
 
-    @property
-    def new_wait_s(self) -> float:
-        """How long a request that arrives now waits for admission."""
-        return float(self.tokens[~self.admitted].sum()) / self.tokens_per_s
-
     def admitted_by(self, horizon_s: float) -> Array:
         """Probability that each is admitted within ``horizon_s``; 0 for those that are.
 
-        While requests wait, service is at a random point between two of them: the one that is next is admitted with
-        the chance that its turn comes, which makes the expected number that of the service rate.
+        A wait is known to a share of it: the chance rises in a straight line around the expected moment.
         """
-        served = horizon_s * self.tokens_per_s - self.ahead_tokens
-        size = self.tokens if self.saturated else np.zeros(len(self.tokens))
-        chance = np.clip(served / np.maximum(size, 1.0), 0.0, 1.0)
+        spread_s = 2.0 * (_WAIT_ERROR * self.due_s + SLACK_S)
+        chance = np.clip((horizon_s - self.due_s) / spread_s + 0.5, 0.0, 1.0)
         return np.where(self.admitted, 0.0, chance)
 
     def admitted_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
         """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
-        due_s = np.where(self.admitted, 0.0, self.ahead_tokens / self.tokens_per_s) + pause_s
-        return np.minimum(due_s, bins).astype(np.intp)
+        return np.minimum(self.due_s + pause_s, bins).astype(np.intp)
 
 
-def make_queue(columns: Columns, t_s: float, typical_tokens: float, tokens_per_s: float, losses: LossModel) -> Queue:
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Who serves the queue.
+
+    Attributes:
+        serving: bool[ranks], ranks that prefill; empty where none is known.
+        rank_tokens_per_s: of one of them.
+        admitted_tokens_per_s: of all admission together, as measured while requests waited.
+    """
+
+    serving: NDArray[np.bool_]
+    rank_tokens_per_s: float
+    admitted_tokens_per_s: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second that the pool prefills when all of it is busy."""
+        ranks = int(self.serving.sum())
+        return ranks * self.rank_tokens_per_s if ranks else self.admitted_tokens_per_s
+
+
+def make_queue(columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: LossModel) -> Queue:
     """The queue as it stands.
 
     The router's index tells what was cached when a request became ready; what waits long may find less. A request
@@ -111,16 +143,16 @@ def make_queue(columns: Columns, t_s: float, typical_tokens: float, tokens_per_s
     slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
-    admitted = columns.admitted[slot]
-    rest = prompt - uncached
+    admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
     idle_s = columns.ready_s[slot] - columns.answered_s[slot]
     waited_s = t_s - columns.ready_s[slot]
     tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
-    for _ in range(_PASSES):
-        due_s = _ahead(tokens, admitted) / tokens_per_s
+    due_s, rate, waits_s = np.zeros(len(slot)), service.rate, np.zeros(WAITS)
+    for _ in range(_PASSES if not admitted.all() else 0):
+        due_s, rate, waits_s = _due(tokens, prompt, homes, admitted, service)
         gone = np.nan_to_num(losses.between(idle_s, idle_s + waited_s + due_s))
         gone[columns.flushed[slot]] = 1.0
-        expected = np.where(admitted, uncached, uncached + gone * rest)
+        expected = np.where(admitted, uncached, uncached + gone * (prompt - uncached))
         tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
     return Queue(
         slot=slot,
@@ -128,19 +160,29 @@ def make_queue(columns: Columns, t_s: float, typical_tokens: float, tokens_per_s
         prompt_tokens=prompt,
         admitted=admitted,
         retried=columns.retried[slot],
-        ahead_tokens=_ahead(tokens, admitted),
-        tokens_per_s=tokens_per_s,
+        due_s=due_s,
+        tokens_per_s=rate,
+        waits_s=waits_s,
         saturated=bool((waited_s[~admitted] > _MOMENT_S).any()),
     )
 
 
-_MOMENT_S: Final = 1.0
-
-
-_PASSES: Final = 2
-"""What is evicted makes the queue longer, and the longer queue evicts more; twice is enough for both to settle."""
-
-
-def _ahead(tokens: Array, admitted: NDArray[np.bool_]) -> Array:
-    unadmitted = np.where(admitted, 0.0, tokens)
-    return np.cumsum(unadmitted) - unadmitted
+def _due(
+    tokens: Array,
+    prompt: Array,
+    homes: tuple[NDArray[np.int32], Array],
+    admitted: NDArray[np.bool_],
+    service: Service,
+) -> tuple[Array, float, Array]:
+    """When each is admitted, the rate at which later ones are, and how long they wait."""
+    ranks, speed = int(service.serving.sum()), service.rank_tokens_per_s
+    outstanding = float(tokens[admitted].sum())
+    if ranks == 0 or outstanding < _STARVED_S * ranks * speed:
+        rate = service.admitted_tokens_per_s
+        unadmitted = np.where(admitted, 0.0, tokens)
+        ahead = np.cumsum(unadmitted) - unadmitted
+        return np.where(admitted, 0.0, ahead / rate), rate, np.full(WAITS, float(unadmitted.sum()) / rate)
+    ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
+    due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - SLACK_S, 0.0))
+    waits_s = np.maximum(work[service.serving] / speed - SLACK_S, 0.0)
+    return due_s, service.rate, np.quantile(waits_s, _MIDDLES)

@@ -50,13 +50,13 @@ def settle_late(combiner, draws, delay):
         said.append(combiner.correct(raw))
         if step >= delay:
             past, arrivals = draws[step - delay]
-            combiner.settle(past, said[step - delay], past.known + arrivals, arrivals)
+            combiner.settle(past, said[step - delay], past.known + arrivals)
     return said
 
 
 def test_widths_come_right_though_scores_come_late():
     rng = np.random.default_rng(2)
-    draws = [(Raw(1000.0, 800.0, 20.0, 20.0, (800.0,)), 800.0 + rng.normal(0.0, 150.0)) for _ in range(12_000)]
+    draws = [(Raw(1000.0, 800.0, 20.0, 20.0, (1800.0,)), 800.0 + rng.normal(0.0, 150.0)) for _ in range(12_000)]
     said = settle_late(Combiner(5.0, 1), draws, delay=200)
     inside = [one.p10 <= 1000.0 + draw[1] <= one.p90 for one, draw in zip(said, draws, strict=True)]
     assert np.mean(inside[6000:]) == pytest.approx(0.8, abs=0.05)
@@ -90,6 +90,6 @@ def test_corrected_quantiles_keep_their_order_and_stay_positive():
     combiner = Combiner(1.0, 1)
     for _ in range(500):
         raw = Raw(0.0, 10.0, 8.0, 8.0, (9.0,))
-        combiner.settle(raw, combiner.correct(raw), 1000.0, 1000.0)
+        combiner.settle(raw, combiner.correct(raw), 1000.0)
     said = combiner.correct(Raw(5.0, 10.0, 40.0, 8.0, (9.0,)))
     assert 0.0 <= said.p10 <= said.p50 <= said.p90

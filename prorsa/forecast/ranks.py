@@ -1,0 +1,119 @@
+"""Where requests are prefilled: the ranks of the workers, how fast they are, and how the router shares work out.
+
+Prorsa's router sends a request to the prefill rank with the least to compute before its first token: what is
+outstanding there, what waits for it, and what that rank lacks of the prompt. So a turn stays at home, where its context
+is, unless the queue at home is worse than elsewhere by more than home saves; and one rank may have a long queue while
+others idle. A fluid with one queue would miss that.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+from prorsa.forecast.models import Recent
+
+Array = NDArray[np.float64]
+
+SLACK_S: Final = 0.5
+"""The router sends a rank more while it has less than about this to do."""
+
+
+class Ranks:
+    """The data-parallel ranks that have been heard of, and how fast one prefills while it has something to do."""
+
+    def __init__(self) -> None:
+        self.worker_of: list[str] = []
+        self._index: dict[tuple[str, int], int] = {}
+        self._idle_since_s: list[float] = []
+        self._speed = Recent(prior=4000.0, memory=30.0, prior_weight=1.0)
+
+    def __len__(self) -> int:
+        return len(self.worker_of)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Uncached tokens that a busy rank computes a second."""
+        return max(self._speed.value, 1.0)
+
+    def add_worker(self, worker_id: str, dp_size: int | None) -> None:
+        """A worker has joined, with so many ranks."""
+        for rank in range(dp_size or 1):
+            self.index(worker_id, rank)
+
+    def index(self, worker_id: str, dp_rank: int | None) -> int:
+        """The number of a rank."""
+        key = worker_id, dp_rank or 0
+        found = self._index.get(key)
+        if found is None:
+            found = self._index[key] = len(self.worker_of)
+            self.worker_of.append(worker_id)
+            self._idle_since_s.append(0.0)
+        return found
+
+    def prefilled(self, rank: int, admitted_s: float, t_s: float, tokens: float) -> None:
+        """A rank has computed ``tokens`` of a request that was sent to it at ``admitted_s``."""
+        begin_s = max(admitted_s, self._idle_since_s[rank])
+        self._speed.add(tokens, max(t_s - begin_s, 0.0))
+        self._idle_since_s[rank] = max(t_s, self._idle_since_s[rank])
+
+    def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """bool[ranks]: those whose worker serves prefill."""
+        return np.array([serves(worker_id) for worker_id in self.worker_of], np.bool_)
+
+
+@compiled
+def share_out(
+    tokens: Array,
+    prompt: Array,
+    home: NDArray[np.int32],
+    held_tokens: Array,
+    admitted: NDArray[np.bool_],
+    serving: NDArray[np.bool_],
+) -> tuple[Array, Array]:
+    """Requests in the order in which they came, sent to ranks as the router would.
+
+    Args:
+        tokens: float64[n], what is left to compute of each where its context is.
+        prompt: float64[n], whole prompts.
+        home: int32[n, homes], ranks that hold a part of its context, the last one first; -1 for none.
+        held_tokens: float64[n, homes], how much of it.
+        admitted: bool[n], whether it has been sent already: then its rank is its home.
+        serving: bool[ranks], at least one of which is true.
+
+    Returns:
+        float64[n], tokens that its rank computes before each; float64[ranks], all tokens of each rank.
+    """
+    work, ahead = np.zeros(len(serving)), np.zeros(len(tokens))
+    for sent in (True, False):
+        for i in range(len(tokens)):
+            if admitted[i] != sent:
+                continue
+            at, cost = home[i, 0], tokens[i]
+            if not sent or at < 0 or not serving[at]:
+                at, cost = _choose(tokens[i], prompt[i], home[i], held_tokens[i], work, serving)
+            ahead[i] = work[at]
+            work[at] += cost
+    return ahead, work
+
+
+@compiled
+def _choose(
+    tokens: float, prompt: float, home: NDArray[np.int32], held: Array, work: Array, serving: NDArray[np.bool_]
+) -> tuple[int, float]:
+    """The rank with the least to compute before a request's first token, and what the request adds to it."""
+    at, best = -1, np.inf
+    for rank in range(len(serving)):
+        if serving[rank] and work[rank] < best:
+            at, best = rank, work[rank]
+    cost = tokens if home[0] < 0 else prompt
+    best += cost
+    for h in range(len(home)):
+        rank = home[h]
+        if rank >= 0 and serving[rank]:
+            lacks = tokens if h == 0 else max(prompt - held[h], tokens)
+            if work[rank] + lacks <= best:
+                at, best, cost = rank, work[rank] + lacks, lacks
+    return at, cost
