@@ -62,7 +62,7 @@ class Combiner:
         width_rate: step of the widths, for windows of one second.
     """
 
-    def __init__(self, horizon_s: float, series: int, *, width_rate: float = 0.5) -> None:
+    def __init__(self, horizon_s: float, series: int, *, width_rate: float = 1.5) -> None:
         self._keep = math.exp(-1.0 / max(FORGET_S, 4.0 * horizon_s))
         self._width_step = width_rate / horizon_s
         self._errors = [
@@ -89,15 +89,15 @@ class Combiner:
         later = math.fsum(w * point for w, point in zip(weights, arrivals, strict=True))
         return total / math.fsum(weights), later / math.fsum(weights)
 
-    def settle(self, raw: Raw, said: Corrected, actual: float) -> None:
-        """A forecast that was ``raw``, and ``said`` after correction, has come out."""
-        self._learn(raw, actual)
+    def widen(self, raw: Raw, said: Corrected, actual: float) -> None:
+        """Correct the widths by a forecast that was ``raw``, and ``said`` after correction, and came out."""
         below = actual < said.p50 - raw.below * math.exp(self._log_low)
         above = actual > said.p50 + raw.above * math.exp(self._log_high)
         self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
         self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
 
-    def _learn(self, raw: Raw, actual: float) -> None:
+    def learn(self, raw: Raw, actual: float) -> None:
+        """Learn from a forecast that came out whom to trust."""
         points = _totals(raw)
         scale = max(actual, 0.5 * points[0])
         if scale <= 0.0:

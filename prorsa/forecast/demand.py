@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 LATER_ERROR: Final = 0.08
 """How well what comes back later is known, as a share: the models' own error, not chance."""
-BACKLOG_ERROR: Final = 0.03
+BACKLOG_ERROR: Final = 0.06
 """How well the uncached tokens of what waits are known, as a share."""
 _Z90: Final = 1.2816
 QUANTILES: Final = np.array([0.1, 0.5, 0.9])

@@ -14,6 +14,7 @@ from prorsa.forecast.calibration import Combiner, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
+from prorsa.forecast.early import EarlyActuals
 from prorsa.forecast.frame import Frame, as_seen, with_totals
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.plan import RunPlan
@@ -75,6 +76,7 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._combiners = {(target, h): Combiner(h, len(BaselineSet.NAMES)) for target in TARGETS for h in horizons_s}
+        self._early = EarlyActuals(horizons_s)
         self._last_tick_s: float | None = None
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
@@ -92,6 +94,7 @@ class Predictor:
         outlook = self._look(t_s)
         settled = self._keeper.tick(t_ns, computed_tokens=self._computed(), resident_kv_tokens=outlook.resident)
         self._settle(settled)
+        self._learn_early(t_s)
         self._close_tick(elapsed_s, outlook)
         return self._forecast(t_ns, outlook, tuple(row for row, _ in settled))
 
@@ -139,9 +142,19 @@ class Predictor:
     def _settle(self, settled: list[tuple[Settled, Made]]) -> None:
         for row, made in settled:
             self.scores.add(row)
-            if row.actual > 0:
-                combiner = self._combiners[row.target, row.horizon_s]
-                combiner.settle(made.raw, made.corrected, row.actual)
+            # Admissions were learnt from when their window ended: they settle with the last answer.
+            if row.actual > 0 and row.target != "decode_admission":
+                self._learn(row.target, row.horizon_s, made, row.actual)
+
+    def _learn(self, target: ForecastTarget, horizon_s: float, made: Made, actual: float) -> None:
+        combiner = self._combiners[target, horizon_s]
+        combiner.learn(made.raw, actual)
+        combiner.widen(made.raw, made.corrected, actual)
+
+    def _learn_early(self, t_s: float) -> None:
+        for horizon_s, made, actual in self._early.tick(t_s, self._learner.admitted_tokens):
+            if actual > 0:
+                self._learn("decode_admission", horizon_s, made, actual)
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +170,7 @@ class Predictor:
             ("kv_need", np.zeros(len(steps.at)), kv_need, kv_need),
         )
         out: list[ForecastRow] = []
-        made: dict[tuple[str, float], Made] = {}
+        made: dict[tuple[ForecastTarget, float], Made] = {}
         for h, horizon_s in enumerate(self.config.horizons_s):
             out += self._prefill_sources(prefill, outlook.queue, h, horizon_s)
             out.append(_row("decode_admission", horizon_s, "ready", float(admission.queue[h])))
@@ -165,6 +178,8 @@ class Predictor:
                 forecast, rows_out = self._total(target, h, float(known[h]), arrivals, total)
                 out += rows_out
                 made[target, horizon_s] = forecast
+        for horizon_s in self.config.horizons_s:
+            self._early.made(t_ns / NS_PER_S, horizon_s, made["decode_admission", horizon_s])
         self._keeper.made({key: value for key, value in made.items() if key[1] in self.config.scored_s})
         return self._frame(t_ns, tuple(out), settled, outlook, prefill)
 

@@ -215,10 +215,10 @@ class Turns:
 
     def _prefill_end(self, request: Request, attempt: int, event: ev.LlmPrefillEnd, t_s: float) -> None:
         if request.uncached_tokens is None:
-            self.settle_prefill(request, event.cached_tokens, t_s)
-            if request.admitted_s is not None and request.uncached_tokens is not None:
+            uncached = self.settle_prefill(request, event.cached_tokens, t_s)
+            if request.admitted_s is not None:
                 rank = self.ranks.index(event.worker_id, event.dp_rank)
-                self.ranks.prefilled(rank, request.admitted_s, t_s, request.uncached_tokens)
+                self.ranks.prefilled(rank, request.admitted_s, t_s, uncached)
         if attempt == request.attempt:
             self.decoding(request, t_s, inferred=False)
             return
@@ -226,12 +226,13 @@ class Turns:
         if self.is_current(request):
             self._columns.retried[request.slot] = True
 
-    def settle_prefill(self, request: Request, cached_tokens: int, t_s: float) -> None:
-        """It is known what a request's first prefill had to compute."""
-        request.uncached_tokens = max(request.prompt_tokens - cached_tokens, 0)
+    def settle_prefill(self, request: Request, cached_tokens: int, t_s: float) -> int:
+        """It is known what a request's first prefill had to compute: returns that."""
+        uncached = request.uncached_tokens = max(request.prompt_tokens - cached_tokens, 0)
         if request.prefilled_s is None:
             request.prefilled_s = t_s
         self._sink.prefilled(request.prefilled_s, request)
+        return uncached
 
     def admit(self, request: Request, t_s: float, kv_tokens: int) -> None:
         """Decode holds KV for a request."""
