@@ -94,6 +94,7 @@ class Controller:
         self.proposal: Decision | None = None
         self.run: RunBegin | None = None
         self.rejected: tuple[Split, int] | None = None
+        self._looked: Frame | None = None
         self._decisions = 0
         self._next_decision_ns = 0
         self._updating_to: str | None = None
@@ -171,9 +172,8 @@ class Controller:
         """
         step = Step()
         step.take(self.executor.on_tick(t_ns))
-        if self.predictor is not None:
-            frame = self.predictor.tick(t_ns)
-            self.frame = self._seen(frame, perfect)
+        frame = self.look(t_ns, perfect)
+        if frame is not None:
             step.events.append(
                 Forecast(
                     tick_ns=t_ns,
@@ -190,6 +190,15 @@ class Controller:
             self._next_decision_ns = t_ns + nanoseconds(self.config.decide_s)
             self._decide(t_ns, upto_hub_seq, step)
         return step
+
+    def look(self, t_ns: int, perfect: tuple[ForecastRow, ...] = ()) -> Frame | None:
+        """The forecast of the tick at ``t_ns``, ahead of it: that tick takes it over. None where none is made."""
+        if self.predictor is None:
+            return None
+        if self._looked is None or self._looked.t_ns != t_ns:
+            self._looked = self.predictor.tick(t_ns)
+            self.frame = self._seen(self._looked, perfect)
+        return self._looked
 
     def decides_at(self, t_ns: int) -> bool:
         """Whether a tick at ``t_ns`` would also decide."""

@@ -12,6 +12,7 @@ from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim import checkpoint, engine, futures, narrate, records, report, telemetry
 from prorsa.cluster.sim.actuator import Actuator
 from prorsa.cluster.sim.config import SimConfig, check_faults, check_inputs
+from prorsa.cluster.sim.decode_clock import output_so_far
 from prorsa.cluster.sim.demand import demand_ahead
 from prorsa.cluster.sim.heap import fault_timer, sampler_timer, set_timer, tick_timer
 from prorsa.cluster.sim.outcome import Outcome, outcome
@@ -89,6 +90,11 @@ class Simulation:
     def ended(self) -> int:
         """Trajectories that have ended."""
         return int(self._state.totals["ended"][0])
+
+    @property
+    def output_tokens(self) -> int:
+        """Output tokens of the whole pool since the start."""
+        return int(output_so_far(self._state))
 
     @property
     def worker_ids(self) -> list[str]:

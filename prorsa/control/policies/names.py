@@ -17,6 +17,7 @@ from prorsa.control.policies.fixed import (
     rollouts_of,
 )
 from prorsa.control.policies.guarded import SUFFIX, Guarded
+from prorsa.control.policies.ordered import Ordered
 from prorsa.control.policies.reactive import Arrow, Proportional, Reactive
 from prorsa.errors import ConfigError
 
@@ -59,6 +60,8 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
 def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
     if name in ("analytic", "default"):
         return Analytic(name)
+    if name == "ordered":
+        return Ordered(name)
     if (mixed := colocated_settings(name)) is not None:
         return mixed
     if name.startswith("static:"):

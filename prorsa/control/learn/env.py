@@ -1,0 +1,121 @@
+"""The Gymnasium environment ``prorsa/RoleAllocation-v0``: which workers of a simulated pool prefill, which decode.
+
+A step is one decision of the controller and the simulated seconds up to the next one. The controller, its predictor,
+its guards and its executor are the ones that run live; the environment only takes the policy's place.
+
+- **Observation**: `prorsa.control.observation`, float32.
+- **Action**: `prorsa.control.actions`; :meth:`RoleAllocation.action_masks` says what the guards allow now. An action
+  that they do not allow is what it would be live: the guards' business, who let nothing or a part of it through.
+- **Reward**: output tokens since the last step, by those that a pool without queues, flips or lost caches would have
+  put out (total work / workers). In an asynchronous run the sum of rewards over a fixed time is the throughput over that
+  time, whose optimum is the optimum of ``steady_output_tokens_per_s``. In a synchronous run a step of the rollout
+  always puts out the same tokens, so that the mean reward over whole steps is inverse to their mean time: the same sum
+  has its optimum where ``step_s`` has it. Nothing is added for flips: what they cost is in the tokens.
+- **End**: ``terminated`` with the run, ``truncated`` after ``decisions`` steps.
+"""
+
+from typing import Any, ClassVar, Final
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.clock import nanoseconds
+from prorsa.cluster.profile import Profile
+from prorsa.cluster.sim.bound import work_s
+from prorsa.cluster.workloads.workload import Workload
+from prorsa.control.actions import ACTIONS, ONLY_STAY, action_mask, shift_of
+from prorsa.control.controller import Controller
+from prorsa.control.learn.episodes import Domain, Episode
+from prorsa.control.observation import FEATURES, observe
+from prorsa.control.plan import Pool
+from prorsa.control.policies.ordered import Ordered
+from prorsa.control.solver import Bounds
+from prorsa.driving import Driver
+from prorsa.forecast.predictor import ForecastConfig, Predictor
+from prorsa.run import make_workload, profile_of
+from prorsa.simulate import make_simulation
+
+Observation = NDArray[np.float32]
+
+DECISIONS: Final = 240
+"""Decisions of an episode: 20 minutes of a run."""
+
+
+class RoleAllocation(gym.Env[Observation, np.int64]):
+    """One pool at a time, drawn from a domain at each reset.
+
+    Args:
+        domain: what episodes are drawn from.
+        decisions: after how many steps an episode is cut off.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, domain: Domain, decisions: int = DECISIONS) -> None:
+        self.observation_space = gym.spaces.Box(0.0, 4.0, (len(FEATURES),), np.float32)
+        self.action_space = gym.spaces.Discrete(len(ACTIONS))  # type: ignore[assignment]
+        self._domain = domain
+        self._decisions = decisions
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Draw an episode, or take the one that ``options`` holds as ``episode``, and go to its first decision."""
+        super().reset(seed=seed)
+        episode = (options or {}).get("episode") or self._domain.draw(self.np_random)
+        self._start(episode)
+        return self._observe(), {"episode": episode}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Decide, and simulate up to the next decision."""
+        driver, simulation = self._driver, self._driver.simulation
+        tokens, began_s = simulation.output_tokens, simulation.now_s
+        self._policy.shift = shift_of(int(action), self._pool().parallel_flips)
+        driver.tick()
+        driver.advance()
+        self._taken += 1
+        expected = self._limit_tokens_per_s * (driver.due_s - began_s)
+        reward = (simulation.output_tokens - tokens) / expected
+        done = simulation.done
+        info = {"report": simulation.report()} if done else {}
+        return self._observe(), reward, done, not done and self._taken >= self._decisions, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions the guards would carry out in full at the decision that is due."""
+        bounds = self._bounds()
+        return ONLY_STAY.copy() if bounds is None else action_mask(self._pool(), bounds)
+
+    def _start(self, episode: Episode) -> None:
+        plan = episode.plan()
+        workload, profile = make_workload(plan), profile_of(plan)
+        self._policy = Ordered()
+        controller = Controller(plan.control, Predictor(ForecastConfig()), self._policy)
+        self._driver = Driver(make_simulation(plan, workload), controller, plan.control.tick_s)
+        self._limit_tokens_per_s = _limit_tokens_per_s(profile, workload, episode.scenario.workers)
+        self._taken = 0
+        self._driver.advance()
+
+    def _observe(self) -> Observation:
+        """At the decision that is due, after whose forecast nothing changes before it is made."""
+        controller = self._driver.controller
+        controller.look(self._due_ns)
+        if self._bounds() is None:
+            return np.zeros(len(FEATURES), np.float32)
+        return observe(controller.context(self._due_ns))
+
+    def _bounds(self) -> Bounds | None:
+        controller = self._driver.controller
+        return controller.overrides.bounds(controller.registry)
+
+    def _pool(self) -> Pool:
+        return self._driver.controller.pool(self._due_ns)
+
+    @property
+    def _due_ns(self) -> int:
+        return nanoseconds(self._driver.due_s)
+
+
+def _limit_tokens_per_s(profile: Profile, workload: Workload, workers: int) -> float:
+    """Output of a pool that only does the work there is, each token once, in steps as full as they can be."""
+    return float(workload.output_tokens.sum() / (work_s(profile, workload, profile).sum() / workers))
