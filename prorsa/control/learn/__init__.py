@@ -1,1 +1,14 @@
-"""Training of allocation policies: the Gymnasium environment over the simulator, and what trains in it."""
+"""Training of allocation policies: the Gymnasium environment over the simulator, and what trains in it.
+
+Importing it registers ``prorsa/RoleAllocation-v0``.
+"""
+
+import gymnasium as gym
+
+from prorsa.control.learn.episodes import Domain, Episode, practice
+
+__all__ = ["ENVIRONMENT", "Domain", "Episode", "practice"]
+
+ENVIRONMENT = "prorsa/RoleAllocation-v0"
+
+gym.register(ENVIRONMENT, entry_point="prorsa.control.learn.env:RoleAllocation")

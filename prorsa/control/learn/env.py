@@ -7,14 +7,14 @@ its guards and its executor are the ones that run live; the environment only tak
 - **Action**: `prorsa.control.actions`; :meth:`RoleAllocation.action_masks` says what the guards allow now. An action
   that they do not allow is what it would be live: the guards' business, who let nothing or a part of it through.
 - **Reward**: output tokens since the last step, by those that a pool without queues, flips or lost caches would have
-  put out (total work / workers). In an asynchronous run the sum of rewards over a fixed time is the throughput over that
-  time, whose optimum is the optimum of ``steady_output_tokens_per_s``. In a synchronous run a step of the rollout
+  put out (total work / workers). In an asynchronous run the sum of rewards over a fixed time is the throughput over
+  that time, whose optimum is the optimum of ``steady_output_tokens_per_s``. In a synchronous run a step of the rollout
   always puts out the same tokens, so that the mean reward over whole steps is inverse to their mean time: the same sum
   has its optimum where ``step_s`` has it. Nothing is added for flips: what they cost is in the tokens.
 - **End**: ``terminated`` with the run, ``truncated`` after ``decisions`` steps.
 """
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +26,7 @@ from prorsa.cluster.sim.bound import work_s
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.actions import ACTIONS, ONLY_STAY, action_mask, shift_of
 from prorsa.control.controller import Controller
-from prorsa.control.learn.episodes import Domain, Episode
+from prorsa.control.learn.episodes import Domain, Episode, practice
 from prorsa.control.observation import FEATURES, observe
 from prorsa.control.plan import Pool
 from prorsa.control.policies.ordered import Ordered
@@ -46,16 +46,16 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
     """One pool at a time, drawn from a domain at each reset.
 
     Args:
-        domain: what episodes are drawn from.
+        domain: what episodes are drawn from; None for :func:`~prorsa.control.learn.episodes.practice`.
         decisions: after how many steps an episode is cut off.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - declared so by gymnasium
 
-    def __init__(self, domain: Domain, decisions: int = DECISIONS) -> None:
+    def __init__(self, domain: Domain | None = None, decisions: int = DECISIONS) -> None:
         self.observation_space = gym.spaces.Box(0.0, 4.0, (len(FEATURES),), np.float32)
-        self.action_space = gym.spaces.Discrete(len(ACTIONS))  # type: ignore[assignment]
-        self._domain = domain
+        self.action_space = gym.spaces.Discrete(len(ACTIONS))
+        self._domain = domain or practice()
         self._decisions = decisions
 
     def reset(

@@ -1,17 +1,24 @@
 """Episodes to practise on: scenarios drawn at random from ranges, the same for the same seed."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
-from prorsa.cluster.scenario import CacheMode, Scenario
+from prorsa.cluster.scenario import CacheMode, Scenario, load_scenario
+from prorsa.cluster.sim.config import Fault
+from prorsa.cluster.workloads.shapes import DriftPoint, MixPoint
 from prorsa.control.config import ControlConfig, ForecastKind
 from prorsa.run import RunPlan, make_plan
 
-_TURNS_LONG = 24
+_TURNS_LONG: Final = 24
 """Episodes are cut off by their number of decisions: longer trajectories would only take time to draw."""
+_ROUNDS: Final = 3
+"""Trajectories of an asynchronous episode, in those that are in flight at a time."""
+_PROFILES: Final = ("qwen3-32b-h200-tp2", "qwen3-32b-h100-tp4", "qwen3-235b-h200-dp4", "dsv32-h200-dp8")
+_SCENARIOS: Final = ("coding-async", "general-async", "coding-sync", "general-sync", "drift-qwen", "weightsync-v32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +31,15 @@ class Domain:
         live_per_worker: fewest and most trajectories in flight a worker; likewise.
         caches: what a flip does to the prefix cache.
         forecasts: what the policy sees.
+        profiles: what the workers are; none for the scenarios' own.
+        shift_share: share of asynchronous episodes whose mix of agents is replaced by one that moves.
+        fault_share: share of episodes in which a worker dies or slows down.
     """
 
     scenarios: tuple[Scenario, ...]
+    profiles: tuple[str, ...] = ()
+    shift_share: float = 0.4
+    fault_share: float = 0.1
     workers: tuple[int, int] = (4, 16)
     live_per_worker: tuple[int, int] = (4, 64)
     caches: tuple[CacheMode, ...] = ("cold", "retained", "l3")
@@ -36,14 +49,20 @@ class Domain:
         """One episode."""
         base = self.scenarios[rng.integers(len(self.scenarios))]
         workers = _between(rng, self.workers)
+        if self.profiles:
+            profile = self.profiles[rng.integers(len(self.profiles))]
+            base = msgspec.structs.replace(base, profile=profile)
         live = workers * _between(rng, self.live_per_worker)
         changes = {
             "workers": workers,
             "cache": self.caches[rng.integers(len(self.caches))],
             "max_turns": min(base.max_turns or _TURNS_LONG, _TURNS_LONG),
             "prefill_workers": int(rng.integers(1, workers)),
+            "faults": _faults(rng, workers) if rng.random() < self.fault_share else (),
             **_sized(base, live),
         }
+        if base.mode == "async" and base.sessions is None and rng.random() < self.shift_share:
+            changes |= _shifting(rng, _ROUNDS * live)
         return Episode(
             scenario=msgspec.structs.replace(base, **changes),
             seed=int(rng.integers(1 << 31)),
@@ -74,13 +93,43 @@ def _between(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return round(float(np.exp(rng.uniform(low, high))))
 
 
-def _sized(base: Scenario, live: int) -> dict[str, int]:
+def _sized(base: Scenario, live: int) -> dict[str, Any]:
     """The scenario's length in keeping with ``live`` trajectories in flight."""
     if base.mode == "async":
-        return {"concurrency": live, "trajectories": 3 * live}
+        every = None if base.update_every is None else max(1, live // 2)
+        length = None if base.sessions is not None else _whole_groups(_ROUNDS * live, base.group_size)
+        return {"concurrency": live, "trajectories": length, "update_every": every}
     assert base.group_size is not None
     groups = max(1, round(live / base.group_size))
     return {"concurrency": groups * base.group_size, "groups_per_step": groups}
 
 
-Main = Literal["steady_output_tokens_per_s", "step_s"]
+def _whole_groups(trajectories: int, group_size: int | None) -> int:
+    size = group_size or 1
+    return size * math.ceil(trajectories / size)
+
+
+def _shifting(rng: np.random.Generator, trajectories: int) -> dict[str, Any]:
+    """A mix of agents that moves at random places, at once or bit by bit, and tools that slow down."""
+    at = [0, *sorted(rng.integers(1, trajectories, 3).tolist())]
+    if rng.random() < 0.5:
+        at[2] = at[1]  # from one trajectory to the next
+    shares = rng.uniform(0.05, 0.95, len(at))
+    mix = tuple(
+        MixPoint(at=place, shares={"coding": share, "general": 1.0 - share})
+        for place, share in zip(at, shares.tolist(), strict=True)
+    )
+    factor = float(np.exp(rng.uniform(0.0, np.log(3.0))))
+    drift = (DriftPoint(at=0, factor=1.0), DriftPoint(at=trajectories, factor=factor))
+    return {"mix": mix, "tool_drift": drift, "workload": "drifting"}
+
+
+def _faults(rng: np.random.Generator, workers: int) -> tuple[Fault, ...]:
+    kind: Literal["dies", "slows"] = "dies" if rng.random() < 0.5 else "slows"
+    worker, at_s, for_s = int(rng.integers(workers)), float(rng.uniform(30.0, 600.0)), float(rng.uniform(60.0, 300.0))
+    return (Fault(worker=worker, at_s=at_s, kind=kind, for_s=for_s, factor=2.0 if kind == "slows" else 1.0),)
+
+
+def practice() -> Domain:
+    """What the shipped policy practises on: the package's scenarios on plain and on data-parallel workers."""
+    return Domain(tuple(load_scenario(name) for name in _SCENARIOS), profiles=_PROFILES)
