@@ -155,8 +155,9 @@ def run_grid(results: Results, cells: Sequence[tuple[str, int, int, int]], args:
         workload = make_workload(plan)
         run = backtest_run(plan, HORIZONS_S, workload=workload, until_s=args.until_s)
         ticks = [tick for tick in sample_ticks(run.windows, args.ticks) if tick in transient_ticks(run.windows)]
-        points = oracle_of(results, key.replace("grid", "oracle", 1), plan, ticks, run.windows, args.futures)
-        attach(run.windows, ORACLE, points)
+        if ticks:
+            points = oracle_of(results, key.replace("grid", "oracle", 1), plan, ticks, run.windows, args.futures)
+            attach(run.windows, ORACLE, points)
         results.add(key, {"ticks": ticks, "cpu_s": time.process_time() - started, **scored(run.windows)})
         print(f"{key}: {time.process_time() - started:.0f} s of CPU", file=sys.stderr, flush=True)
 
@@ -337,7 +338,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--sizes", type=int, nargs="+", default=[concurrency for concurrency, _ in SIZES])
     parser.add_argument("--until-s", type=float, default=UNTIL_S)
-    parser.add_argument("--ticks", type=int, default=TICKS_A_PHASE, help="sampled ticks of each transient phase")
+    parser.add_argument(
+        "--ticks", type=int, default=TICKS_A_PHASE, help="sampled ticks of each transient phase; 0 for no oracle"
+    )
     parser.add_argument("--futures", type=int, default=FUTURES)
     parser.add_argument("--traces", type=Path, default=Path(__file__).parents[2] / "shared" / "traces")
     parser.add_argument("--rescore", action="store_true", help="forecast again; the oracle's forecasts are kept")

@@ -118,6 +118,8 @@ def attach(windows: Iterable[Window], name: str, points: Points) -> None:
 
 def sample_ticks(windows: Iterable[Window], per_phase: int) -> list[float]:
     """Ticks for the oracle: of each phase so many, evenly over the ticks that have settled at every horizon."""
+    if per_phase < 1:
+        return []
     settled: dict[str, dict[float, set[float]]] = {phase: {} for phase in PHASES}
     horizons: set[float] = set()
     for window in windows:

@@ -3,6 +3,7 @@
 import pytest
 
 from prorsa import events as ev
+from prorsa.backtest import sample_ticks
 from prorsa.clock import nanoseconds
 from prorsa.forecast.backtest import backtest, report
 from prorsa.forecast.measures import Comparison, Errors, by_live, by_phase, summaries
@@ -104,6 +105,18 @@ def test_transients_are_the_phases_that_are_not_steady():
 def test_concurrency_is_grouped_in_octaves():
     windows = [window(live=live, own=Point(1.0, 1.0)) for live in (0, 1, 2, 33, 64, 65)]
     assert list(by_live(windows)) == ["0-1", "2-2", "33-64", "65-128"]
+
+
+def test_the_oracle_is_asked_evenly_over_each_phase_where_all_horizons_have_settled():
+    def at(tick_s, phase, horizons=(5.0, 15.0)):
+        return [Window("prefill", h, tick_s, phase, 9, 10.0, 5.0, {}) for h in horizons]
+
+    windows = [row for tick in range(10) for row in at(float(tick), "start")]
+    windows += [row for tick in range(10, 14) for row in at(float(tick), "steady")]
+    windows += at(14.0, "drain", horizons=(5.0,))
+    assert sample_ticks(windows, 2) == [2.0, 7.0, 11.0, 13.0]
+    assert sample_ticks(windows, 1) == [5.0, 12.0]
+    assert sample_ticks(windows, 0) == []
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
