@@ -158,7 +158,10 @@ def run_grid(results: Results, cells: Sequence[tuple[str, int, int, int]], args:
         if ticks:
             points = oracle_of(results, key.replace("grid", "oracle", 1), plan, ticks, run.windows, args.futures)
             attach(run.windows, ORACLE, points)
-        results.add(key, {"ticks": ticks, "cpu_s": time.process_time() - started, **scored(run.windows)})
+        results.add(
+            key,
+            {"ticks": ticks, "until_s": args.until_s, "cpu_s": time.process_time() - started, **scored(run.windows)},
+        )
         print(f"{key}: {time.process_time() - started:.0f} s of CPU", file=sys.stderr, flush=True)
 
 

@@ -108,10 +108,16 @@ def _sampled(grid: Sequence[Row], oracle: Sequence[Row]) -> str:
         known = [ticks[row["key"].split("/", 1)[1]] for row in members if row["key"].split("/", 1)[1] in ticks]
         futures = sorted({row["futures"] for row in known})
         asked = sum(len(row["ticks"]) for row in known)
-        rows.append([scenario, _size(size), str(len(members)), str(asked), ", ".join(map(str, futures)) or "–"])
-    return "## What was run\n\n" + _table(
-        ("scenario", "trajectories on workers", "seeds", "times the oracle was asked", "futures each"), rows
-    )
+        phases = {name for row in members for name in row["sampled"]} - {"transient", "all"}
+        until_s = max(row["until_s"] for row in members)
+        rows.append([
+            scenario, _size(size), str(len(members)), f"{until_s:,.0f} s", str(asked),
+            ", ".join(sorted(phases)) or "–", ", ".join(map(str, futures)) or "–",
+        ])  # fmt: skip
+    columns = ("scenario", "trajectories on workers", "seeds", "left off after", "the oracle was asked", "in phases",
+               "futures each")  # fmt: skip
+    sizes = ", ".join(_size(size) for size in dict.fromkeys(size for _, size in _groups(grid)))
+    return f"## What was run\n\nOnly these sizes have been run so far: {sizes}.\n\n" + _table(columns, rows)
 
 
 def _gaps(grid: Sequence[Row]) -> str:

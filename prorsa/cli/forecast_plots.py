@@ -24,7 +24,10 @@ COLOURS: Final = {
 }
 """Distinct under the three colour blindnesses (Okabe and Ito)."""
 
-_LABELS: Final = {LIFECYCLE: "Prorsa", "oracle": "oracle (at its sampled ticks)"}
+_LABELS: Final = {LIFECYCLE: "Prorsa", "oracle": "oracle (sampled)"}
+
+_ENOUGH: Final = 20
+"""Windows from which on shares of them say something about quantiles."""
 
 Runs = Sequence[tuple[str, Sequence[Window]]]
 
@@ -143,7 +146,7 @@ def _reliability(windows: Sequence[Window], path: Path) -> None:
                 below = _below(windows, target, horizon_s, name)
                 if below:
                     axis.plot((0.1, 0.5, 0.9), below, style, marker="o", ms=4, color=COLOURS[name],
-                              label=f"{name}, {horizon_s:g} s")  # fmt: skip
+                              label=f"{_LABELS[name]}, {horizon_s:g} s")  # fmt: skip
         axis.set_title(label, loc="left", fontsize=10)
         axis.set_xlabel("said")
         axis.set_xlim(0, 1)
@@ -161,7 +164,7 @@ def _below(windows: Sequence[Window], target: str, horizon_s: float, name: str) 
         and window.actual > 0
         and (point := window.forecasts.get(name)) is not None
     ]
-    if not points:
+    if len(points) < _ENOUGH:
         return []
     cuts = ([p.p10 or 0.0 for _, p in points], [p.total for _, p in points], [p.p90 or 0.0 for _, p in points])
     return [sum(a <= cut for (a, _), cut in zip(points, cut_values, strict=True)) / len(points) for cut_values in cuts]

@@ -19,6 +19,7 @@ def row(seed, own, oracle, best=40.0):
     return {
         "key": f"grid/v32-general-async/512x8/{seed}",
         "ticks": [1.0],
+        "until_s": 600.0,
         "phases": {"transient": cells, "steady": cells, "all": cells},
         "sampled": {"transient": asked},
     }
@@ -46,6 +47,12 @@ def test_runs_are_pooled_and_ratios_paired():
     assert "0.61 (0.05–8.06)" in page
     assert "+3.0 %" in page
     assert "80.0 %" in page
+
+
+def test_a_page_says_what_was_run():
+    asked = {"key": "oracle/v32-general-async/512x8/0", "ticks": [1.0, 2.0], "futures": 200}
+    page = forecast_page.page([row(0, 20.0, 10.0)], [asked], [], [], [])
+    assert "| v32-general-async | 512 on 8 | 1 | 600 s | 2 | – | 200 |" in page
 
 
 def test_a_page_without_results_says_what_to_run():
