@@ -134,6 +134,9 @@ class ProrsaConsole(App[None]):
         self.frame.show_status(status, held=self._held)
         if time.monotonic() - self._asked_s >= ASK_EVERY_S:
             self.ask_desk()
+        detail = self.frame.detail
+        if detail is not None and detail.restless:
+            detail.redraw()
         if self._held or self._drawn_version == self.model.version:
             return
         self._drawn_version = self.model.version

@@ -150,7 +150,7 @@ def screen_text(app: App[None]) -> str:
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 20.0) -> None:
+async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 40.0) -> None:
     """Wait until something holds; fail if it does not in time."""
     async with asyncio.timeout(within_s):
         while not holds():

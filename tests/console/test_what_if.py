@@ -1,6 +1,7 @@
 """What-if: the copy is like the recording, and another policy is shown beside the one that decided."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -124,10 +125,28 @@ async def test_the_trajectories_of_a_recording_are_followed_to_where_it_stands(r
         await pilot.press("t", *"20s", "enter")
         before_ns = app.model.trajectories_ns
         app._asked_s = 0.0
-        await until(pilot, lambda: app.model.trajectories_ns not in (None, before_ns))
+        await until(pilot, lambda: app.model.trajectories_ns not in (None, before_ns), 60.0)
         assert all((row.age_s or 0.0) <= 21.0 for row in app.model.trajectories or ())
 
 
 def view_of(app: ProrsaConsole) -> View:
     assert app.model.view is not None
     return app.model.view
+
+
+@pytest.mark.slow
+def test_the_command_line_prints_the_same(recording: Path) -> None:
+    asked = ["whatif", "static:1:3", "--journal", str(recording), "--at", "1m", "--for", "30s", "--json"]
+    done = subprocess.run([sys.executable, "-m", "prorsa", *asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    expected = suppose(recording, "static:1:3", at_s=60.0, for_s=30.0).to_json()
+    assert printed == json.loads(json.dumps(expected))
+    refused = subprocess.run(
+        [sys.executable, "-m", "prorsa", *asked[:2], "--journal", str(recording), "--at", "9h"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "outside the run" in refused.stderr

@@ -17,6 +17,11 @@ class Detail(Drawing):
     def __init__(self, model: ConsoleModel, look: Look, *, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(model, look, id=id, classes="panel detail")
 
+    @property
+    def restless(self) -> bool:
+        """Whether it changes by itself, and so is drawn at every tick."""
+        return False
+
     def title(self) -> str:
         """What it is about."""
         raise NotImplementedError

@@ -32,6 +32,11 @@ class WhatIfDetail(Detail):
         super().__init__(model, look)
         self.supposition = supposition
 
+    @property
+    def restless(self) -> bool:
+        """It counts the time until its answer comes."""
+        return self.supposition.found is None and self.supposition.failure is None
+
     def title(self) -> str:
         """The question."""
         asked = self.supposition
