@@ -79,7 +79,7 @@ async def test_speed_has_its_limits(journal: Path) -> None:
 
 
 async def test_at_the_end_space_plays_it_again(journal: Path) -> None:
-    app = console(journal)
+    app = console(journal, speed=10.0)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.model.view is not None)
         await pilot.press("t", *"1h", "enter")
