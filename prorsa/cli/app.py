@@ -8,7 +8,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from prorsa import __version__
 from prorsa.cli import profile_app
-from prorsa.cli.options import Acting, Duration, Looking, duration
+from prorsa.cli.acting import ACTING
+from prorsa.cli.options import Duration, Looking, duration
 from prorsa.errors import InputError
 
 Cache = Literal["cold", "retained", "l3"]
@@ -16,12 +17,6 @@ ForecastSeen = Literal["lifecycle", "ewma", "perfect"]
 Role = Literal["prefill", "decode"]
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")]
-For = Annotated[
-    Duration | None,
-    Parameter(
-        name="--for", converter=duration, help="How long it holds, on the run clock: 90s, 30m, 2h (default 30m)."
-    ),
-]
 Sessions = Annotated[
     Path | None, Parameter(name="--sessions", help="Replay the sessions of this CSV file (.csv or .csv.gz) instead.")
 ]
@@ -360,7 +355,7 @@ def whatif(
     at: Looking | None = None,
     journal: Path | None = None,
     at_s: Annotated[Duration | None, Parameter(name="--at", converter=duration)] = None,
-    for_s: For = 120.0,
+    for_s: Annotated[Duration, Parameter(name="--for", converter=duration)] = 120.0,
     to_the_end: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
 ) -> int:
@@ -416,78 +411,8 @@ def watch(*, at: Looking | None = None, as_json: Json = False) -> int:
     return follow(at or Looking(), as_json=as_json)
 
 
-def _act(
-    verb: str, acting: Acting, *, target: str | None = None, value: str | None = None, for_s: float | None = None
-) -> int:
-    from prorsa.cli.clients import act
-
-    return act(acting, verb, target=target, value=value, for_s=for_s)
-
-
-@app.command
-def pin(worker: str, role: Role, *, acting: Acting, for_s: For = None) -> int:
-    """Pin a worker to a role: it is flipped there if need be, and stays."""
-    return _act("pin", acting, target=worker, value=role, for_s=for_s)
-
-
-@app.command
-def release(what: str, *, acting: Acting) -> int:
-    """Release a pinned worker, the split override (`split`) or the freeze (`freeze`)."""
-    return _act("release", acting, target=what)
-
-
-@app.command
-def override(split: str, *, acting: Acting, for_s: For = None) -> int:
-    """Hold the split at P:D, whatever the policy wants."""
-    return _act("override", acting, value=split, for_s=for_s)
-
-
-@app.command
-def freeze(*, acting: Acting, for_s: For = None) -> int:
-    """Start no flip until released or expired."""
-    return _act("freeze", acting, for_s=for_s)
-
-
-@app.command
-def approve(decision: str | None = None, *, acting: Acting) -> int:
-    """Approve the pending decision (mode approve)."""
-    return _act("approve", acting, target=decision)
-
-
-@app.command
-def reject(decision: str | None = None, *, acting: Acting) -> int:
-    """Reject the pending decision (mode approve)."""
-    return _act("reject", acting, target=decision)
-
-
-@app.command
-def drain(worker: str, *, acting: Acting, for_s: For = None) -> int:
-    """Take a worker out of the pool: its requests move on. It is out until it is readmitted, or for that long."""
-    return _act("drain", acting, target=worker, for_s=for_s)
-
-
-@app.command
-def quarantine(worker: str, *, acting: Acting, for_s: For = None) -> int:
-    """Send a worker nothing new; its requests end where they are. It is out until readmitted, or for that long."""
-    return _act("quarantine", acting, target=worker, for_s=for_s)
-
-
-@app.command
-def readmit(worker: str, *, acting: Acting) -> int:
-    """Let a drained or quarantined worker serve again, after a canary."""
-    return _act("readmit", acting, target=worker)
-
-
-@app.command
-def mode(name: Literal["auto", "approve", "observe"], *, acting: Acting) -> int:
-    """Let decisions act (auto), wait for approval (approve), or only be recorded (observe)."""
-    return _act("mode", acting, value=name)
-
-
-@app.command
-def policy(name: str, *, acting: Acting) -> int:
-    """Change the policy of the run."""
-    return _act("policy", acting, value=name)
+for _command in ACTING:
+    app.command(_command)
 
 
 @app.command
