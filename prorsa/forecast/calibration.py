@@ -69,6 +69,7 @@ class Combiner:
             [PRIOR_WINDOWS * own] + [PRIOR_WINDOWS * other] * series
             for own, other in zip(_OWN_ERROR, _SERIES_ERROR, strict=True)
         ]
+        self._weights = [_weights(errors) for errors in self._errors]
         self._log_low = 0.0
         self._log_high = 0.0
 
@@ -81,13 +82,13 @@ class Combiner:
 
     def _medians(self, raw: Raw) -> tuple[float, float]:
         """Of the total, and of its arrivals."""
-        errors = self._errors[_disagreement(raw)]
-        least = max(min(errors), 1e-9)
-        weights: list[float] = [(max(error, least) / least) ** -SHARPNESS for error in errors]
-        total = math.fsum(w * point for w, point in zip(weights, _totals(raw), strict=True))
-        arrivals = (raw.p50_arrivals, *(max(value - raw.known, 0.0) for value in raw.series))
-        later = math.fsum(w * point for w, point in zip(weights, arrivals, strict=True))
-        return total / math.fsum(weights), later / math.fsum(weights)
+        known = raw.known
+        own, *others = self._weights[_disagreement(raw)]
+        total, later = own * (known + raw.p50_arrivals), own * raw.p50_arrivals
+        for weight, value in zip(others, raw.series, strict=True):
+            total += weight * value
+            later += weight * max(value - known, 0.0)
+        return total, later
 
     def widen(self, raw: Raw, said: Corrected, actual: float) -> None:
         """Correct the widths by a forecast that was ``raw``, and ``said`` after correction, and came out."""
@@ -107,6 +108,15 @@ class Combiner:
             error * self._keep + abs(point - actual) / scale
             for error, point in zip(self._errors[cell], points, strict=True)
         ]
+        self._weights[cell] = _weights(self._errors[cell])
+
+
+def _weights(errors: list[float]) -> list[float]:
+    """Weights of forecasters by their errors; they sum to 1."""
+    least = max(min(errors), 1e-9)
+    weights: list[float] = [(max(error, least) / least) ** -SHARPNESS for error in errors]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
 
 
 def _totals(raw: Raw) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-CELLS: Final = 1024
+CELLS: Final = 512
 RANGE_SD: Final = 7.0
 
 

@@ -13,7 +13,7 @@ from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
 
-LATER_ERROR: Final = 0.08
+LATER_ERROR: Final = 0.12
 """How well what comes back later is known, as a share: the models' own error, not chance."""
 BACKLOG_ERROR: Final = 0.06
 """How well the uncached tokens of what waits are known, as a share."""

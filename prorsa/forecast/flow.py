@@ -178,6 +178,8 @@ def _admit(
 ) -> None:
     """Requests become ready in second ``k``: when they are admitted, over ranks with their own queues."""
     ranks, mean_s = len(p.waits_s), p.waits_s.mean()
+    if queue_s <= 0.0 and work_s <= 1.0:
+        ranks = 1  # nobody waits: one rank stands for all
     for rank in range(ranks):
         # Queues keep their proportions while the work that waits grows or shrinks.
         wait_s = p.waits_s[rank] * queue_s / mean_s if mean_s > 0.0 else queue_s

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid
+from prorsa.forecast.tables import loss_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
@@ -161,19 +162,7 @@ class LossModel:
 
     def refresh(self) -> None:
         """Take in what was added."""
-        chance = np.empty_like(self._seen)
-        bins = np.arange(IDLE_GRID.bins)
-        for row in (1, 0):
-            seen, lost = self._seen[row], self._lost[row]
-            known = np.flatnonzero(seen >= 1.0)
-            if row == 1:
-                line = np.interp(bins, [-1, *known], [self._prior, *(lost[known] / seen[known])])
-            else:
-                # Second prompts are lost like others, and besides rewritten, at any idle time alike.
-                extra = (lost.sum() - (seen * chance[1]).sum()) / (seen.sum() + self._STRENGTH)
-                line = chance[1] + max(extra, 0.0) * (1.0 - chance[1])
-            chance[row] = (lost + self._STRENGTH * line) / (seen + self._STRENGTH)
-        chance[1] = np.maximum.accumulate(chance[1])
+        chance = loss_chances(self._seen, self._lost, self._prior, self._STRENGTH)
         pooled = (self._gone.sum() + 0.9) / (self._lost.sum() + 1.0)
         share = (self._gone + self._STRENGTH * pooled) / (self._lost + self._STRENGTH)
         self.tables = LossTables(chance, np.minimum(share, 1.0), self._centres)

@@ -92,7 +92,8 @@ class Predictor:
         self._last_tick_s = t_s
         self.table.purge(t_s)
         outlook = self._look(t_s)
-        settled = self._keeper.tick(t_ns, computed_tokens=self._computed(), resident_kv_tokens=outlook.resident)
+        computed = outlook.queue.computed_tokens
+        settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=outlook.resident)
         self._settle(settled)
         self._learn_early(t_s)
         self._close_tick(elapsed_s, outlook)
@@ -104,12 +105,6 @@ class Predictor:
         self.scores.add_unsettled(self._keeper.unsettled)
 
     # --- state ------------------------------------------------------------------------------------------------------
-
-    def _computed(self) -> float:
-        """Chunks already computed of what is in the backlog."""
-        columns = self.table.columns
-        waits = (columns.state == State.READY) | (columns.state == State.PREFILL)
-        return float(np.nansum(columns.computed_tokens[waits & ~columns.retried]))
 
     def _look(self, t_s: float) -> Outlook:
         learner, columns = self._learner, self.table.columns

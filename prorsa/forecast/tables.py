@@ -46,17 +46,19 @@ def hazard_tables(
     for k in range(keys):
         g = kind[k]
         weight = 0.0 if k < kinds else shrinkage
-        so_far = 0.0
+        so_far, survival = 0.0, 1.0
         for b in range(bins):
             pooled = (pooled_ended[g, b] + strength[g] * prior_hazard[g, b]) / (pooled_reached[g, b] + strength[g])
             hazard = pooled
             if weight > 0.0:
                 hazard = (ended[k, b] * scale[k] + weight * pooled) / (reached[k, b] + weight)
-            step = -np.log1p(-min(hazard, 1.0 - 1e-9))
+            hazard = min(hazard, 1.0 - 1e-9)
+            step = -np.log1p(-hazard)
             cumulative[k, b], slope[k, b] = so_far, step / widths[b]
             if b < bins - 1:
-                mean[k] += 0.5 * (np.exp(-so_far) + np.exp(-so_far - step)) * widths[b]
+                mean[k] += survival * (1.0 - 0.5 * hazard) * widths[b]
             so_far += step
+            survival *= 1.0 - hazard
     return cumulative, slope, mean
 
 
@@ -95,3 +97,47 @@ def size_tables(
             shares[k, b] /= total
             means[k] += shares[k, b] * sizes[b]
     return shares, means, sizes
+
+
+@compiled
+def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Array:
+    """Chance that a context is lost by idle bin: float64[2, bins], of second prompts and of later ones.
+
+    Args:
+        seen, lost: float64[2, bins], contexts by how long they lay idle, and those of them that were lost.
+        prior: chance at no idle time; ``strength``, contexts that the line through the other bins is worth to a bin.
+    """
+    bins = seen.shape[1]
+    chance = np.empty((2, bins))
+    line = _through_known(seen[1], lost[1], prior)
+    highest = 0.0
+    for b in range(bins):
+        chance[1, b] = (lost[1, b] + strength * line[b]) / (seen[1, b] + strength)
+    # Second prompts are lost like others, and besides rewritten, at any idle time alike.
+    extra = (lost[0].sum() - (seen[0] * chance[1]).sum()) / (seen[0].sum() + strength)
+    for b in range(bins):
+        expected = chance[1, b] + max(extra, 0.0) * (1.0 - chance[1, b])
+        chance[0, b] = (lost[0, b] + strength * expected) / (seen[0, b] + strength)
+    for b in range(bins):
+        highest = max(highest, chance[1, b])
+        chance[1, b] = highest
+    return chance
+
+
+@compiled
+def _through_known(seen: Array, lost: Array, prior: float) -> Array:
+    """Straight lines through the bins of which something was seen, from ``prior`` before the first; flat at the end."""
+    bins = len(seen)
+    line = np.empty(bins)
+    left, left_value = -1, prior
+    b = 0
+    while b < bins:
+        right = b
+        while right < bins and seen[right] < 1.0:
+            right += 1
+        value = lost[right] / seen[right] if right < bins else left_value
+        for at in range(b, min(right + 1, bins)):
+            share = (at - left) / (right - left)
+            line[at] = left_value + share * (value - left_value)
+        left, left_value, b = right, value, right + 1
+    return line

@@ -59,6 +59,7 @@ class Queue:
     Attributes:
         slot: int[n].
         tokens: uncached tokens still to compute.
+        computed: tokens already computed of each.
         prompt_tokens: whole prompts.
         admitted: whether decode holds KV for each already.
         retried: whether each has been prefilled before.
@@ -70,6 +71,7 @@ class Queue:
 
     slot: NDArray[np.intp]
     tokens: Array
+    computed: Array
     prompt_tokens: Array
     admitted: NDArray[np.bool_]
     retried: NDArray[np.bool_]
@@ -82,6 +84,11 @@ class Queue:
     def backlog_tokens(self) -> float:
         """Uncached tokens of first prefills, less chunks computed."""
         return float(self.tokens[~self.retried].sum())
+
+    @property
+    def computed_tokens(self) -> float:
+        """Chunks already computed of these first prefills."""
+        return float(np.nansum(self.computed[~self.retried]))
 
     @property
     def retry_tokens(self) -> float:
@@ -157,6 +164,7 @@ def make_queue(columns: Columns, t_s: float, typical_tokens: float, service: Ser
     return Queue(
         slot=slot,
         tokens=tokens,
+        computed=columns.computed_tokens[slot],
         prompt_tokens=prompt,
         admitted=admitted,
         retried=columns.retried[slot],
