@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.demand import LATER_ERROR, QUANTILES, PrefillDemand, Sums, matched, scaled, widen
+from prorsa.forecast.demand import LATER_ERROR, QUANTILES, Sums, matched, scaled, widen
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
 from prorsa.forecast.sources import Outlook, Steps
@@ -29,26 +29,30 @@ class AdmissionDemand:
         counts: float64[H, size bins], these by size; ``sure`` float64[H], tokens that come in any case.
     """
 
-    def __init__(self, steps: Steps, learner: Learner, outlook: Outlook, prefill: PrefillDemand) -> None:
+    def __init__(self, steps: Steps, learner: Learner, outlook: Outlook) -> None:
         self._steps, self._learner, self._outlook = steps, learner, outlook
-        queue, cycle, admitted = outlook.queue, outlook.cycle, outlook.streams.admitted
-        self._answer = cycle.answer_tokens
+        queue, streams, burst, at = outlook.queue, outlook.streams, outlook.burst, steps.bin_at
+        self._answer = outlook.cycle.answer_tokens
         self._admitted_by = np.array([queue.admitted_by(float(h)) for h in steps.horizons_s])
         self._waiting = (queue.prompt_tokens + self._answer) * ~queue.retried
         self.queue: Array = self._admitted_by @ self._waiting
-        tokens = admitted[1] + admitted[0] * self._answer
-        self.mean: Array = np.cumsum(tokens)[steps.bin_at]
-        arriving = np.cumsum(prefill.requests)[steps.bin_at]
-        share = np.cumsum(admitted[0])[steps.bin_at] / np.maximum(arriving, 1e-9)
+        self._burst_tokens = np.cumsum(self._kv_tokens(burst.admitted))[at]
+        self.mean: Array = np.cumsum(self._kv_tokens(streams.admitted))[at] + self._burst_tokens
+        calm = streams.tool[0] + streams.box[0] + streams.second[0] + streams.sampler[0]
+        arriving = np.cumsum(calm)[at]
+        share = np.cumsum(streams.admitted[0])[at] / np.maximum(arriving, 1e-9)
         self._share = np.where(arriving > 1e-9, np.minimum(share, 1.0), 1.0)
         self._upto = {
-            name: np.cumsum(rows, axis=1)[:, steps.bin_at] * self._share
-            for name, rows in (("second", outlook.streams.second), ("sampler", outlook.streams.sampler))
+            name: np.cumsum(rows, axis=1)[:, at] * self._share
+            for name, rows in (("second", streams.second), ("sampler", streams.sampler))
         }
-        self._burst = np.cumsum(outlook.burst)[steps.bin_at] * self._share
-        self._burst_tokens = self._burst * (cycle.first_prompt + self._answer)
         self.sure: Array = self._share**2 * outlook.expected.squares
         self.counts = self._counts()
+
+    def _kv_tokens(self, admitted: Array) -> Array:
+        """float64[K], prompt and answer of what is admitted a second."""
+        tokens: Array = admitted[1] + admitted[0] * self._answer
+        return tokens
 
     def _counts(self) -> Array:
         e, cycle, share = self._outlook.expected, self._outlook.cycle, self._share[:, None]
@@ -60,7 +64,7 @@ class AdmissionDemand:
             mean = float(tokens[-1] / second[-1]) + self._answer
             counts += second[:, None] * scaled(e.contexts / number, self._outlook.mean_context_tokens, mean)
         first = SIZE_GRID.index(cycle.first_prompt + self._answer)
-        counts[:, first] += self._upto["sampler"][0] - self._burst
+        counts[:, first] += self._upto["sampler"][0]
         return counts
 
     def quantiles(self, spread: Array) -> tuple[Sums, Sums]:
@@ -72,7 +76,7 @@ class AdmissionDemand:
         burst_by = self._outlook.burst_by
         comes = burst_by[:, None] > 1.0 - QUANTILES
         whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
-        later = sum(row[2] + row[0] * self._answer for row in self._upto.values()) - self._burst_tokens
+        later = np.sum([row[2] + row[0] * self._answer for row in self._upto.values()], axis=0)
         random = self.mean - self.sure - self._burst_tokens
         middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
         arrivals = Sums(self.mean, widen(middle, LATER_ERROR * later))
@@ -94,7 +98,7 @@ class AdmissionDemand:
         outlook, at = self._outlook, self._steps.bin_at
         streams = outlook.streams
         context = outlook.mean_context_tokens + outlook.mean_new_tokens + self._answer
-        path = np.maximum.accumulate(streams.kv)
+        path = np.maximum.accumulate(streams.kv + outlook.burst.kv)
         peak = np.maximum(path, outlook.resident)[at] + self._lift(context)
         come = np.cumsum(streams.admitted[0])[at]
         variance = outlook.expected.finish_variance + come * context**2

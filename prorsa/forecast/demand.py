@@ -70,27 +70,23 @@ class PrefillDemand:
 
     def __init__(self, steps: Steps, learner: Learner, outlook: Outlook) -> None:
         self._outlook = outlook
-        streams, at = outlook.streams, steps.bin_at
-        arriving = {
-            "tool": streams.tool,
-            "sandbox": streams.box,
-            "second": streams.second,
-            "sampler": streams.sampler,
-        }
-        self._upto = {name: np.cumsum(rows, axis=1)[:, at] for name, rows in arriving.items()}
-        self.by_source = {name: rows[1] for name, rows in self._upto.items()}
+        streams, burst, at = outlook.streams, outlook.burst, steps.bin_at
+        self._second = np.cumsum(streams.second, axis=1)[:, at]
+        self._firsts = np.cumsum(streams.sampler, axis=1)[:, at]
+        second, sampler = streams.second + burst.second, streams.sampler + burst.sampler
+        arriving = {"tool": streams.tool, "sandbox": streams.box, "second": second, "sampler": sampler}
+        self.by_source = {name: np.cumsum(rows[1])[at] for name, rows in arriving.items()}
         self.mean: Array = np.sum(list(self.by_source.values()), axis=0)
-        self.requests: Array = streams.tool[0] + streams.box[0] + streams.second[0] + streams.sampler[0]
-        self.per_bin: Array = streams.tool[1] + streams.box[1] + streams.second[1] + streams.sampler[1]
-        self._burst = np.cumsum(outlook.burst)[at]
-        self._burst_tokens = self._burst * outlook.cycle.first_new
+        self.requests: Array = np.sum([rows[0] for rows in arriving.values()], axis=0)
+        self.per_bin: Array = np.sum([rows[1] for rows in arriving.values()], axis=0)
+        self._burst_tokens = np.cumsum(burst.second[1] + burst.sampler[1])[at]
         self.sure = outlook.expected.sure.copy()
         self.counts = self._counts(learner)
 
     def _counts(self, learner: Learner) -> Array:
         outlook, cycle = self._outlook, self._outlook.cycle
         counts = outlook.expected.counts + outlook.expected.found @ learner.appended.shares
-        second = self._upto["second"][0]
+        second = self._second[0]
         lost, share = outlook.lost
         found = second * (1.0 - lost)
         counts += found[:, None] * outlook.appended
@@ -102,7 +98,7 @@ class PrefillDemand:
             missed = share * mean + cycle.answer_tokens + cycle.appended_tokens
             counts += (second * lost)[:, None] * scaled(contexts / number, mean, missed)
         first = learner.classes @ learner.first_prompts.shares[:MAX_WORKLOADS][: len(learner.keys.workloads)]
-        counts += (self._upto["sampler"][0] - self._burst)[:, None] * first
+        counts += self._firsts[0][:, None] * first
         return counts
 
     def quantiles(self, spread: Array, backlog_tokens: float) -> tuple[Sums, Sums]:
@@ -115,7 +111,7 @@ class PrefillDemand:
         burst_by = self._outlook.burst_by
         comes = burst_by[:, None] > 1.0 - QUANTILES
         whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
-        later = self.by_source["second"] + self.by_source["sampler"] - self._burst_tokens
+        later = self._second[1] + self._firsts[1]
         random = self.mean - self.sure - self._burst_tokens
         middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
         quantiles = widen(middle, LATER_ERROR * later)

@@ -52,7 +52,7 @@ class Pool(NamedTuple):
             stand still.
         output_rate: output tokens a second of one request.
         left: trajectories that may still be dispatched; ``replaced`` of those that end, how many are replaced.
-        flush_from: second from which contexts are gone.
+        flush_from: second from which contexts of before are gone.
         decoding: requests that decode now; ``resident`` KV tokens that decode holds.
     """
 
@@ -129,7 +129,8 @@ def _come_back(k: int, c: Cycle, p: Pool, s: Streams) -> None:
             continue
         at = k + j
         prompt = context + count * c.appended_tokens
-        lost, gone = (1.0, 1.0) if at >= p.flush_from else (c.lost[j], c.lost_share[j])
+        flushed = k < p.flush_from <= at
+        lost, gone = (1.0, 1.0) if flushed else (c.lost[j], c.lost_share[j])
         found = c.uncached_output * answer + count * c.appended_tokens
         missed = gone * (context - answer) + answer + count * c.appended_tokens
         s.second[0, at] += share * count

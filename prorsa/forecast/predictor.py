@@ -132,6 +132,7 @@ class Predictor:
         learner.mean_output_tokens = outlook.cycle.answer_tokens
         waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
+        self.table.ranks.saturated = waiting > 0
         learner.close_tick(elapsed_s)
 
     def _settle(self, settled: list[tuple[Settled, Made]]) -> None:
@@ -156,7 +157,7 @@ class Predictor:
     def _forecast(self, t_ns: int, outlook: Outlook, settled: tuple[Settled, ...]) -> Frame:
         learner, steps, backlog = self._learner, self._steps, outlook.queue.backlog_tokens
         prefill = PrefillDemand(steps, learner, outlook)
-        admission = AdmissionDemand(steps, learner, outlook, prefill)
+        admission = AdmissionDemand(steps, learner, outlook)
         spread = compound_quantiles(np.concatenate([prefill.counts, admission.counts]), SIZES, QUANTILES)
         kv_need = admission.kv_need()
         sums: tuple[tuple[ForecastTarget, Array, Sums, Sums], ...] = (

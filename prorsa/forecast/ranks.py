@@ -22,12 +22,18 @@ SLACK_S: Final = 0.5
 
 
 class Ranks:
-    """The data-parallel ranks that have been heard of, and how fast one prefills while it has something to do."""
+    """The data-parallel ranks that have been heard of, and how fast one prefills while requests wait.
+
+    Attributes:
+        saturated: whether requests wait for admission. While none does, steps are not full, and how long they take
+            says nothing of how much a rank could do.
+    """
 
     def __init__(self) -> None:
         self.worker_of: list[str] = []
         self._index: dict[tuple[str, int], int] = {}
         self._idle_since_s: list[float] = []
+        self.saturated = True
         self._speed = Recent(prior=4000.0, memory=30.0, prior_weight=1.0)
 
     def __len__(self) -> int:
@@ -56,7 +62,8 @@ class Ranks:
     def prefilled(self, rank: int, admitted_s: float, t_s: float, tokens: float) -> None:
         """A rank has computed ``tokens`` of a request that was sent to it at ``admitted_s``."""
         begin_s = max(admitted_s, self._idle_since_s[rank])
-        self._speed.add(tokens, max(t_s - begin_s, 0.0))
+        if self.saturated:
+            self._speed.add(tokens, max(t_s - begin_s, 0.0))
         self._idle_since_s[rank] = max(t_s, self._idle_since_s[rank])
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:

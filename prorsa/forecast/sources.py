@@ -6,7 +6,7 @@ each wait and each answer under way ends; from there on a fluid of requests move
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
 
 Array = NDArray[np.float64]
+
+_UNLIKELY: Final = 1e-3
+"""Bursts less likely than this are left out."""
 
 
 class Steps:
@@ -90,17 +93,26 @@ _COARSE_S: Final = (
 )
 
 
+class Burst(NamedTuple):
+    """Requests that a burst adds, in the layout of :class:`~prorsa.forecast.flow.Streams`, and KV that decode holds."""
+
+    second: Array
+    sampler: Array
+    admitted: Array
+    kv: Array | float
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What is expected, by horizon (H of them) and by second (K).
 
     Attributes:
         expected: sums over the live trajectories.
-        streams: what moves, a second; ``sampler`` includes the burst.
+        streams: what moves, a second, if no burst comes.
         cycle: what a turn takes and brings on average.
         appended: float64[size bins], shares of sizes of what the next results append.
         lost: chance that a context is lost over a gap, on average, and the share of it that is missing then.
-        burst: float64[K], first requests of the next burst, weighted by the probability that it comes.
+        burst: what the next burst of first requests adds to that, weighted by the probability that it comes.
         burst_by: float64[H], probability that the burst has come by the horizon.
         queue: requests that wait for prefill, and how fast they are served.
         pause_s: seconds for which the workers stand still (a weight update).
@@ -112,7 +124,7 @@ class Outlook:
     cycle: Cycle
     appended: Array
     lost: tuple[float, float]
-    burst: Array
+    burst: Burst
     burst_by: Array
     queue: Queue
     pause_s: float
@@ -168,9 +180,9 @@ class Lookout:
         cycle, appended, lost = self._cycle(expected, beliefs, ends, queue.new_wait_s)
         burst, burst_by = self._burst(t_s)
         decoding = float(expected.totals[1])
-        streams = self._streams(expected, queue, ends, pause_s, burst, cycle)
-        flow(cycle, self._pool(queue, pause_s, decoding, resident, t_s), streams)
-        return Outlook(expected, streams, cycle, appended, lost, burst, burst_by, queue, pause_s, decoding, resident)
+        pool = self._pool(queue, pause_s, decoding, resident, t_s)
+        streams, added = self._flows(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]))
+        return Outlook(expected, streams, cycle, appended, lost, added, burst_by, queue, pause_s, decoding, resident)
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
@@ -264,12 +276,32 @@ class Lookout:
 
     # --- what moves -------------------------------------------------------------------------------------------------
 
-    def _streams(self, e: Expected, queue: Queue, ends: Array, pause_s: float, burst: Array, cycle: Cycle) -> Streams:
+    def _flows(
+        self, e: Expected, queue: Queue, ends: Array, cycle: Cycle, pool: Pool, burst: Array, likely: float
+    ) -> tuple[Streams, Burst]:
+        """What moves without the burst, and what the burst and all that follows from it adds."""
+        calm = self._streams(e, queue, ends, pool, np.zeros_like(burst), cycle)
+        flow(cycle, pool, calm)
+        if likely <= _UNLIKELY:
+            return calm, Burst(
+                np.zeros_like(calm.second), np.zeros_like(calm.second), np.zeros_like(calm.admitted), 0.0
+            )
+        with_it = self._streams(e, queue, ends, pool, burst / likely, cycle)
+        left = max(pool.left - float(burst.sum()) / likely, 0.0)
+        flow(cycle, pool._replace(left=left), with_it)
+        return calm, Burst(
+            second=likely * (with_it.second - calm.second),
+            sampler=likely * (with_it.sampler - calm.sampler),
+            admitted=likely * (with_it.admitted - calm.admitted),
+            kv=likely * (with_it.kv - calm.kv),
+        )
+
+    def _streams(self, e: Expected, queue: Queue, ends: Array, pool: Pool, burst: Array, cycle: Cycle) -> Streams:
         steps, k = self._steps, self._steps.bins
         between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])
         rows = steps.to_bins(between)
         firsts = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
-        begin = queue.admitted_bins(pause_s, k)
+        begin = queue.admitted_bins(pool.pause_s, k)
         streams = Streams(
             tool=rows[0:3],
             box=rows[3:6],
@@ -285,6 +317,8 @@ class Lookout:
             kv=np.zeros(k),
             batch=np.zeros(k),
         )
+        # A flush that is announced takes the contexts of all that come back after it.
+        streams.tool[1, pool.flush_from :] = streams.tool[2, pool.flush_from :]
         streams.admitted[2] = binned(begin, queue.prompt_tokens * ~queue.admitted, k + 1)[:k]
         return streams
 
