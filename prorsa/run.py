@@ -150,7 +150,14 @@ def make_plan(
         why = profile.why_not_flippable or "SGLang refuses it"
         raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
     made = forecast if scored or chosen.needs_forecast else None
-    control = ControlConfig(profile=profile, policy=policy, forecast=made, cache=scenario.cache, mode=mode)
+    control = ControlConfig(
+        profile=profile,
+        policy=policy,
+        forecast=made,
+        cache=scenario.cache,
+        host_kv_tokens=scenario.host_kv_tokens,
+        mode=mode,
+    )
     return RunPlan(
         run_id=run_id,
         scenario=scenario,

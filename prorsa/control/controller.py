@@ -20,6 +20,7 @@ from prorsa.control.alerts import Alerts
 from prorsa.control.commands import handle
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
+from prorsa.control.homes import Homes
 from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
@@ -88,6 +89,7 @@ class Controller:
         self.alerts = Alerts()
         self.mode: Mode = config.mode
         self.waiting = Waiting()
+        self.homes = Homes()
         self.policy: Policy = policy or make_policy(config.policy)
         self.frame: Frame | None = None
         self.last_decision: Decision | None = None
@@ -98,6 +100,7 @@ class Controller:
         self._decisions = 0
         self._next_decision_ns = 0
         self._updating_to: str | None = None
+        self._flush_ns: int | None = None
         self._digest = config.digest()
 
     def fork(self, policy: Policy) -> "Controller":
@@ -108,7 +111,7 @@ class Controller:
         shared = {id(part): part for part in (self.config, self.config.executor, self.cost.profile)}
         copies = copy.deepcopy(parts, shared)
         forked.registry, forked.executor, forked.overrides, forked.absences, forked.alerts, forked.cost = copies
-        forked.predictor, forked.policy, forked.waiting = None, policy, Waiting()
+        forked.predictor, forked.policy, forked.waiting, forked.homes = None, policy, Waiting(), Homes()
         return forked
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -128,8 +131,12 @@ class Controller:
                 # An announcement ahead of time is not the update itself, nor the end of one under way.
                 if not event.expected_in_s:
                     self._updating_to = event.version
+                elif event.cache_flushed:
+                    self._flush_ns = stamped.t_ns + nanoseconds(event.expected_in_s)
             case WeightsUpdateEnd():
-                self._updating_to = None
+                self._updating_to = self._flush_ns = None
+                # Flips start while the router still holds the burst, and lose no prefix where caches were dropped.
+                self.decide_soon()
             case RunBegin():
                 self.run = event
             case _:
@@ -137,6 +144,7 @@ class Controller:
                 if isinstance(event, WorkerLoad):
                     self.cost.observe(event, self.registry)
         self.waiting.observe(event)
+        self.homes.observe(event, flip_loses=self.config.cache == "cold")
         if self.predictor is not None:
             self.predictor.observe(stamped)
         if step.events:
@@ -245,7 +253,8 @@ class Controller:
 
     def pool(self, t_ns: int) -> Pool:
         """What planning looks at now."""
-        return Pool(t_ns, self.registry, self.executor, self.overrides, self.cost, self.config, self._updating_to)
+        parts = (self.registry, self.executor, self.overrides, self.cost, self.config, self._updating_to, self.homes)
+        return Pool(t_ns, *parts)
 
     def context(self, t_ns: int) -> Context:
         """What the policy gets to see now; there must be at least two workers that can take different roles."""
@@ -263,6 +272,8 @@ class Controller:
             workers=tuple(worker for worker in self.registry if worker.serving),
             waiting=self.waiting,
             flips_under_way=len(self.executor),
+            homes=self.homes,
+            flush_ns=self._flush_ns,
         )
 
     def _decision(self, want: Want, plan: Plan, t_ns: int, upto_hub_seq: int) -> Decision:

@@ -12,6 +12,7 @@ from prorsa.clock import seconds
 from prorsa.cluster.registry import Registry, Worker
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
+from prorsa.control.homes import Homes
 from prorsa.events import GuardEffect, Role
 
 
@@ -80,12 +81,19 @@ def flip_cost_s(worker: Worker, cost: CostModel, config: ControlConfig) -> float
     return math.inf if rate is None else config.flip_s + worker.load.kv_cached / rate
 
 
-def work_lost_tokens(worker: Worker, config: ControlConfig) -> int:
-    """By what a victim is chosen: KV of running requests, which move, and of the cache, where a flip loses it."""
+def work_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes) -> int:
+    """By what a victim is chosen: KV of running requests, which move, and prefixes that will be asked for again.
+
+    A worker that turns to decode takes the prefixes of the trajectories at home there from prefill, whether or not it
+    keeps them itself; only a shared store saves them.
+    """
     if worker.load is None:
         return 0
-    cached = (worker.load.kv_cached or 0) if config.cache == "cold" else 0
-    return (worker.load.kv_used or 0) + (worker.load.queued_tokens or 0) + cached
+    prefixes = 0
+    if worker.role == "prefill" and config.cache != "l3":
+        room = (worker.kv_capacity or 0) + config.host_kv_tokens
+        prefixes = min(homes.tokens(worker.worker_id), room)
+    return (worker.load.kv_used or 0) + (worker.load.queued_tokens or 0) + prefixes
 
 
 def victims(registry: Registry, role: Role) -> list[Worker]:

@@ -1,6 +1,6 @@
 """From a wanted split to moves of single workers: overrides first, then guards, then the choice of the victims."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prorsa.clock import seconds
 from prorsa.cluster.executor import Executor
@@ -8,6 +8,7 @@ from prorsa.cluster.registry import Registry, Worker
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
 from prorsa.control.guards import Verdicts, flip_cost_s, may_flip, may_turn_back, pool_holds, victims, work_lost_tokens
+from prorsa.control.homes import Homes
 from prorsa.control.overrides import Overrides, split_of
 from prorsa.control.policies import Want
 from prorsa.control.solver import Bounds
@@ -25,6 +26,7 @@ class Pool:
     cost: CostModel
     config: ControlConfig
     updating_to: str | None
+    homes: Homes = field(default_factory=Homes)
 
     @property
     def parallel_flips(self) -> int:
@@ -132,7 +134,7 @@ def _split_moves(
         and pool.overrides.pinned(worker.worker_id) is None
         and may_flip(worker, pool.config, pool.t_ns, verdicts, economy=economy)
     ]
-    free.sort(key=lambda worker: work_lost_tokens(worker, pool.config))
+    free.sort(key=lambda worker: work_lost_tokens(worker, pool.config, pool.homes))
     return [_move(worker, to_role, want.reason) for worker in free[: abs(shift)]]
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from prorsa.cluster.registry import Worker
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
+from prorsa.control.homes import Homes
 from prorsa.control.solver import Bounds
 from prorsa.control.waiting import Waiting
 from prorsa.events import Alternative, Split
@@ -25,6 +26,8 @@ class Context:
         workers: those that serve, each with its last load report; to be read only.
         waiting: prompts that wait for prefill, by the router's events.
         flips_under_way: workers on their way to another role.
+        homes: whose prefix each worker holds.
+        flush_ns: run time at which an announced weight update will drop the prefix caches; None without one.
     """
 
     t_ns: int
@@ -37,6 +40,8 @@ class Context:
     workers: tuple[Worker, ...] = ()
     waiting: Waiting = field(default_factory=Waiting)
     flips_under_way: int = 0
+    homes: Homes = field(default_factory=Homes)
+    flush_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _RULES: Final[dict[str, Callable[[str], Policy]]] = {
     "dynamo-like": DynamoLike,
 }
 
+LOOKAHEAD: Final = "lookahead"
 STATIC_BEST: Final = "static:best"
 
 SIMULATED: Final = (STATIC_BEST, COLOCATED_TUNED, CLAIRVOYANT)
@@ -36,6 +37,7 @@ SIMULATED: Final = (STATIC_BEST, COLOCATED_TUNED, CLAIRVOYANT)
 POLICIES: Final = (
     "analytic",
     "default",
+    LOOKAHEAD,
     "static:P:D",
     "colocated",
     "colocated:N",
@@ -62,6 +64,11 @@ def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
         return Analytic(name)
     if name == "ordered":
         return Ordered(name)
+    if name == LOOKAHEAD:
+        # Loads the compiler, which a command that only names policies does without.
+        from prorsa.control.lookahead import Lookahead
+
+        return Lookahead(name)
     if (mixed := colocated_settings(name)) is not None:
         return mixed
     if name.startswith("static:"):

@@ -1,0 +1,231 @@
+"""A fluid model of the pool: what a plan of splits would get done in the next minute.
+
+Requests are a liquid that flows from *away* (tools, sandboxes, rewards) through *waiting* (for prefill) into *decoding*
+and back. A second of it costs a few multiplications, so that hundreds of plans can be compared at every decision. It
+leaves out what queues do at random and whom a request belongs to; plans are compared with each other under the same
+model, which forgives much of that.
+
+- Arrivals are the forecast's, which assumes the present split, plus the answers that a plan gives sooner or later than
+  that, returned after a time away that is exponential with mean ``away_s`` (Little's law gives it).
+- Prefill computes, a worker, ``prefill_tokens_per_s`` by how many requests it has; it starts a request once decode has
+  KV for its context, which decode reserves first.
+- Decode takes a step for every token of each request; how long one takes depends on the batch a worker has.
+- A flip takes its worker out of both until it serves again. The prefixes that are lost with it come back as prompts of
+  the trajectories that return (``lost_share`` of them, each once).
+- Work done is counted in worker-seconds as at full load: ``prefill_work_s`` for a request that has been prefilled,
+  ``decode_work_s`` for an answer. Requests that are under way count for what was done.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+
+Array = NDArray[np.float64]
+
+STEP_S: Final = 1.0
+"""Time step of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """The pool as a fluid; see the module's text. Requests unless the name says otherwise.
+
+    Attributes:
+        away: trajectories in tools, sandboxes and rewards.
+        away_s: mean time that one is away.
+        waiting, waiting_tokens: ready and not yet prefilled, and the uncached tokens that they bring.
+        decoding: requests that decode.
+        new_tokens, prefix_tokens: of a typical next request: to be computed, and cached.
+        output_tokens: of a typical answer.
+        places: requests that the KV of one decode worker has room for.
+        requests: grid of requests at one worker, for the two tables that follow; linear between, rising.
+        prefill_tokens_per_s: what a prefill worker computes with so many requests.
+        decode_step_s: how long a decode step of a worker takes with so many requests.
+        cached_share: by number of prefill workers (index), the share of what could be cached that they have room
+            for, in relation to what it is now.
+    """
+
+    away: float
+    away_s: float
+    waiting: float
+    waiting_tokens: float
+    decoding: float
+    new_tokens: float
+    prefix_tokens: float
+    output_tokens: float
+    places: float
+    requests: Array
+    prefill_tokens_per_s: Array
+    decode_step_s: Array
+    cached_share: Array
+
+    @property
+    def prefill_work_s(self) -> float:
+        """Worker-seconds of prefilling a typical request at full load."""
+        return self.new_tokens / float(self.prefill_tokens_per_s[-1])
+
+    @property
+    def decode_work_s(self) -> float:
+        """Worker-seconds of a typical answer in as large a batch as the KV allows."""
+        step_s = float(np.interp(self.places, self.requests, self.decode_step_s))
+        return self.output_tokens * step_s / self.places
+
+
+class Plans(NamedTuple):
+    """Candidate courses: workers serving in each second, and what flips lose.
+
+    Attributes:
+        prefill, decode: ``[plan, second]``, workers that serve.
+        lost_share: ``[plan, second]``, share of the live trajectories whose prefix a flip that starts then takes away.
+        moved: ``[plan, second]``, share of the decoding requests that a flip that starts then sends back to prefill.
+    """
+
+    prefill: Array
+    decode: Array
+    lost_share: Array
+    moved: Array
+
+
+class Outcome(NamedTuple):
+    """What plans come to: ``work_s[scenario, plan]``, and the answers of plan 0 by second, ``[scenario, second]``."""
+
+    work_s: Array
+    answers: Array
+
+
+def run_plans(state: PoolState, plans: Plans, arrivals_tokens: Array) -> Outcome:
+    """Worker-seconds of work that each plan gets done.
+
+    Args:
+        arrivals_tokens: ``[scenario, second]``, uncached tokens that are forecast to become ready under plan 0.
+    """
+    scalars = _scalars(state)
+    tables = (state.requests, state.prefill_tokens_per_s, state.decode_step_s, state.cached_share)
+    done_s = np.empty((len(arrivals_tokens), len(plans.prefill)))
+    answers = np.zeros((len(arrivals_tokens), plans.prefill.shape[1]))
+    _run(scalars, *tables, arrivals_tokens, plans.prefill, plans.decode, plans.lost_share, plans.moved, done_s, answers)
+    return Outcome(done_s, answers)
+
+
+def _scalars(state: PoolState) -> Array:
+    return np.array(
+        [
+            state.away + state.waiting + state.decoding,
+            state.away_s,
+            state.waiting,
+            state.waiting_tokens,
+            state.decoding,
+            state.new_tokens,
+            state.prefix_tokens,
+            state.output_tokens,
+            state.places,
+            state.prefill_work_s,
+            state.decode_work_s,
+        ]
+    )
+
+
+@compiled
+def _run(
+    scalars: Array,
+    requests: Array,
+    prefill_rate: Array,
+    step_s: Array,
+    cached_share: Array,
+    arrivals_tokens: Array,
+    prefill: Array,
+    decode: Array,
+    lost_share: Array,
+    moved: Array,
+    done_s: Array,
+    answers: Array,
+) -> None:
+    for scenario in range(arrivals_tokens.shape[0]):
+        tokens, expected = arrivals_tokens[scenario], answers[scenario]
+        for plan in range(prefill.shape[0]):
+            done_s[scenario, plan] = _course(
+                scalars,
+                requests,
+                prefill_rate,
+                step_s,
+                cached_share,
+                tokens,
+                prefill[plan],
+                decode[plan],
+                lost_share[plan],
+                moved[plan],
+                expected,
+                plan == 0,
+            )
+
+
+@compiled
+def _at(x: float, xs: Array, ys: Array) -> float:
+    """Linear interpolation; the first and last values go on beyond the ends."""
+    y: float = ys[-1]
+    if x <= xs[0]:
+        y = ys[0]
+    else:
+        for k in range(1, len(xs)):
+            if x <= xs[k]:
+                y = ys[k - 1] + (x - xs[k - 1]) * (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
+                break
+    return y
+
+
+@compiled
+def _course(
+    scalars: Array,
+    requests: Array,
+    prefill_rate: Array,
+    step_s: Array,
+    cached_share: Array,
+    arrivals_tokens: Array,
+    prefill: Array,
+    decode: Array,
+    lost_share: Array,
+    moved: Array,
+    expected: Array,
+    first: bool,
+) -> float:
+    """Work done on one course. The first one's answers go into ``expected``; what others give beyond them returns."""
+    live, away_s, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = scalars
+    done_s, owed, lost = 0.0, 0.0, 0.0
+    for t in range(len(arrivals_tokens)):
+        # Trajectories whose prefix is gone prefill it again when they return, each once.
+        lost += lost_share[t]
+        back = owed * min(STEP_S / away_s, 1.0)
+        owed -= back
+        arriving = max(arrivals_tokens[t] / new + back, 0.0)
+        again = min(arriving * lost, arriving)
+        lost -= again / live
+        missed = prefix * (1.0 - cached_share[int(prefill[t])])
+        sent_back = moved[t] * decoding
+        decoding -= sent_back
+        done_s -= sent_back * prefill_work_s  # done once more, and counted once
+        waiting += arriving + sent_back
+        tokens += arriving * max(new + missed, 1.0) + again * prefix + sent_back * 0.5 * output
+        answers = 0.0
+        if decode[t] > 0.0 and decoding > 0.0:
+            steps = STEP_S / _at(decoding / decode[t], requests, step_s)
+            answers = min(decoding * steps / output, decoding)
+        decoding -= answers
+        served = 0.0
+        if waiting > 1e-9 and tokens > 0.0 and prefill[t] > 0.0:
+            per_worker = waiting / prefill[t]
+            rate = prefill[t] * _at(per_worker, requests, prefill_rate) * min(per_worker, 1.0)
+            free = max(decode[t] * places - decoding, 0.0)
+            served = min(waiting, waiting * rate * STEP_S / tokens, free)
+            tokens -= tokens * served / waiting
+            waiting -= served
+        decoding += served
+        done_s += served * prefill_work_s + answers * decode_work_s
+        if first:
+            expected[t] = answers
+        else:
+            owed += answers - expected[t]
+    return done_s

@@ -1,0 +1,84 @@
+"""Whose prefix each worker holds: what a flip would lose, folded from the events of the router.
+
+A trajectory is at home on the worker that prefilled its last turn; its context is cached there until the trajectory
+ends, the weights change with a flush, or the worker dies. What the worker had to evict meanwhile is not told by any
+event: callers limit what they read here by the room that the worker has.
+"""
+
+from collections.abc import Collection
+
+from prorsa.events import (
+    AnyEvent,
+    LlmEnd,
+    LlmSubmit,
+    RunBegin,
+    TrajectoryEnd,
+    WeightsUpdateEnd,
+    WorkerDown,
+    WorkerRole,
+)
+
+
+class Homes:
+    """Live trajectories by the worker that holds their prefix; each event is O(1) but for flushes and deaths."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, tuple[str, int]] = {}
+        self._trajectories: dict[str, int] = {}
+        self._tokens: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def trajectories(self, worker_id: str) -> int:
+        """Live trajectories whose prefix this worker holds."""
+        return self._trajectories.get(worker_id, 0)
+
+    def tokens(self, worker_id: str) -> int:
+        """Tokens of their contexts, by their last turns."""
+        return self._tokens.get(worker_id, 0)
+
+    def observe(self, event: AnyEvent, *, flip_loses: bool) -> None:
+        """Take one event; ``flip_loses`` says whether a worker that changes its role forgets its prefixes."""
+        match event:
+            case LlmSubmit():
+                if event.trajectory_id is not None and event.prefill_worker is not None:
+                    self._put(event.trajectory_id, event.prefill_worker, event.prompt_tokens)
+            case LlmEnd():
+                self._grow(event.trajectory_id, event.output_tokens)
+            case TrajectoryEnd():
+                self._forget(event.trajectory_id)
+            case WeightsUpdateEnd(cache_flushed=True) | RunBegin():
+                self._at.clear()
+                self._trajectories.clear()
+                self._tokens.clear()
+            case WorkerDown():
+                self._leave({event.worker_id})
+            case WorkerRole():
+                # A worker that decodes serves no prefix to prefill, whether or not it keeps it.
+                if flip_loses or event.role == "decode":
+                    self._leave({event.worker_id})
+            case _:
+                pass
+
+    def _put(self, trajectory_id: str, worker_id: str, tokens: int) -> None:
+        self._forget(trajectory_id)
+        self._at[trajectory_id] = worker_id, tokens
+        self._trajectories[worker_id] = self.trajectories(worker_id) + 1
+        self._tokens[worker_id] = self.tokens(worker_id) + tokens
+
+    def _grow(self, trajectory_id: str | None, tokens: int) -> None:
+        at = self._at.get(trajectory_id or "")
+        if at is not None and trajectory_id is not None:
+            self._put(trajectory_id, at[0], at[1] + tokens)
+
+    def _forget(self, trajectory_id: str | None) -> None:
+        at = self._at.pop(trajectory_id or "", None)
+        if at is not None:
+            worker_id, tokens = at
+            self._trajectories[worker_id] -= 1
+            self._tokens[worker_id] -= tokens
+
+    def _leave(self, workers: Collection[str]) -> None:
+        for trajectory_id in [trajectory for trajectory, (worker, _) in self._at.items() if worker in workers]:
+            self._forget(trajectory_id)
