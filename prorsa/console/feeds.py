@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from prorsa.bus.commands import CommandClient
@@ -17,6 +17,8 @@ from prorsa.events import Stamped, View
 
 HISTORY_S: Final = 1800.0
 """How much of the run's past, in run time, a console that attaches asks for."""
+HISTORY_WORKERS: Final = 64
+"""Pool size up to which it asks for all of that: past it for less, since every view has a row for every worker."""
 ATTEMPT_S: Final = 2.0
 """Wall seconds that the hub has for an answer before it is asked again."""
 BURST_EVENTS: Final = 500
@@ -133,7 +135,7 @@ class LiveFeed:
             RefusedError: if another run is served at the endpoints later.
         """
         hub, snapshot = await self._meet()
-        after_seq = self._recent(hub)
+        after_seq = self._recent(hub, affordable_s(self._history_s, snapshot))
         self._fold(sink, [stamped for stamped in snapshot if stamped.hub_seq <= after_seq])
         self._subscriber = Subscriber(self.endpoints, TOPICS, after_seq, connect_timeout_s=None, keys=self._keys)
         async with self._subscriber as subscriber:
@@ -150,9 +152,10 @@ class LiveFeed:
             except UnavailableError:
                 self._attempts += 1
 
-    def _recent(self, hub: HubStatus) -> int:
+    @staticmethod
+    def _recent(hub: HubStatus, history_s: float) -> int:
         """About where the wanted history begins, taking the run's events as evenly spread in time."""
-        known = 1.0 - nanoseconds(self._history_s) / hub.t_ns if hub.t_ns > 0 else 0.0
+        known = 1.0 - nanoseconds(history_s) / hub.t_ns if hub.t_ns > 0 else 0.0
         return round(max(known, 0.0) * hub.head_seq)
 
     def _fold(self, sink: Sink, burst: list[Stamped]) -> None:
@@ -160,3 +163,9 @@ class LiveFeed:
             sink.apply(stamped)
             if isinstance(stamped.event, View):
                 self._view_at_s = self._monotonic_s()
+
+
+def affordable_s(history_s: float, snapshot: Sequence[Stamped]) -> float:
+    """How much of the past to ask for: the same work for a pool of any size, by the last view of it."""
+    workers = max((len(item.event.workers) for item in snapshot if isinstance(item.event, View)), default=0)
+    return history_s * min(1.0, HISTORY_WORKERS / workers) if workers else history_s

@@ -1,11 +1,14 @@
 """The bounded series behind the charts."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prorsa.clock import nanoseconds
-from prorsa.console.history import DemandHistory, DemandPoint, SplitHistory, resample
-from prorsa.events import ForecastRow, Settled, Split
+from prorsa.console.feeds import affordable_s
+from prorsa.console.history import DemandHistory, DemandPoint, SplitHistory, WorkerHistory, resample
+from prorsa.events import ForecastRow, Settled, Split, Stamped, WorkerView
+from tests.console import story
 
 ticks = st.lists(st.integers(min_value=0, max_value=500), min_size=1, max_size=80)
 
@@ -90,3 +93,22 @@ def test_a_hole_in_the_series_stays_a_hole() -> None:
     assert sampled[25] is None
     assert sampled[45] is not None
     assert sampled[45].actual is None
+
+
+@pytest.mark.parametrize(("workers", "expected_s"), [(0, 1800.0), (8, 1800.0), (64, 1800.0), (512, 225.0)])
+def test_a_console_asks_a_large_pool_for_less_of_the_past(workers: int, expected_s: float) -> None:
+    rows = tuple(WorkerView(f"w{index}", "decode", "serving", 0) for index in range(workers))
+    snapshot = [Stamped(1, 0, "t", 1, 0, story.view_at(1.0, workers=rows))] if workers else []
+    assert affordable_s(1800.0, snapshot) == expected_s
+
+
+def test_the_history_of_a_worker_keeps_every_late_point_and_some_of_the_early_ones() -> None:
+    history = WorkerHistory(recent=10, older=4, older_every_s=5.0)
+    for tick in range(60):
+        rows = tuple(WorkerView(f"w{index}", "decode", "serving", 0, queued=tick) for index in range(12))
+        history.add(float(tick), rows if tick != 55 else rows[:3])
+    points = history.points("w11")
+    early, late = [30.0, 35.0, 40.0, 45.0], [50.0, 51.0, 52.0, 53.0, 54.0, 56.0, 57.0, 58.0, 59.0]
+    assert [t_s for t_s, _ in points] == early + late  # it was not there at 55 s
+    assert history.series("w11", lambda worker: worker.queued, 6) == [54, None, 56, 57, 58, 59]
+    assert history.points("w99") == []
