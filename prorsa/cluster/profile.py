@@ -131,6 +131,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ms = self.prefill.a_ms * steps + prefill_tokens_ms(self.prefill, new_tokens, prefix_tokens)
         return (ms + experts_ms) / 1e3
 
+    def prefill_tokens_per_s(self, new_tokens: float, prefix_tokens: float = 0.0) -> float:
+        """Prefill rate of a whole worker whose ranks all do full steps, for prompts of these sizes."""
+        tokens = self.chunk_tokens
+        ms = self.prefill.a_ms + prefill_tokens_ms(self.prefill, new_tokens, prefix_tokens) * tokens / new_tokens
+        ms += table_ms(self.experts.prefill, tokens * self.ranks)
+        return tokens * self.ranks * 1e3 / ms
+
     def decode_step_s(self, batch: float, context_tokens: float) -> float:
         """Seconds of one decode step of ``batch`` requests on one rank that hold ``context_tokens`` of KV in all."""
         attention_ms = self.decode.a_ms + self.decode.b_ms * batch + self.decode.c_ms * context_tokens

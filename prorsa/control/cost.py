@@ -15,10 +15,14 @@ class CostModel:
 
     The prefill rate is Δprefill tokens / Δbusy time over the prefill workers' cumulative counters, exponentially
     forgotten in busy time; before enough of it has been seen, it is the profile's for a typical request, or unknown.
+    What counts is the time between two reports that both tell of a queue for a full step of all ranks: a worker that
+    waits for work, or for KV on decode, does short steps, and would seem slower the less it is given. Reports of a
+    worker with several ranks do not tell which of them had work, so that its profile is believed instead.
     """
 
     def __init__(self, profile: Profile | None) -> None:
         self.profile = profile
+        self._full_step_tokens = profile.chunk_tokens if profile else 1
         self._tokens = 0.0
         self._busy_s = 0.0
         self._seen: dict[str, WorkerLoad] = {}
@@ -31,7 +35,8 @@ class CostModel:
         if before is None or worker is None or worker.role != "prefill" or before.epoch != load.epoch:
             return
         tokens, busy_s = _progress(before, load)
-        if busy_s <= 0:
+        queued = min(before.queued_tokens or 0, load.queued_tokens or 0)
+        if busy_s <= 0 or queued < self._full_step_tokens:
             return
         keep = max(0.0, 1.0 - busy_s / _FORGET_S)
         self._tokens = self._tokens * keep + tokens
@@ -39,12 +44,12 @@ class CostModel:
 
     def prefill_tokens_per_s(self, new_tokens: float, prefix_tokens: float) -> float | None:
         """Prefill rate of one busy worker, for typical requests of these sizes; None while nothing tells it."""
-        if self._busy_s >= _TRUST_S:
+        several = self.profile is not None and self.profile.ranks > 1
+        if self._busy_s >= _TRUST_S and not several:
             return self._tokens / self._busy_s
         if self.profile is None:
             return None
-        new_tokens = max(new_tokens, 1.0)
-        return new_tokens / self.profile.prefill_s(new_tokens, prefix_tokens)
+        return self.profile.prefill_tokens_per_s(max(new_tokens, 1.0), prefix_tokens)
 
 
 def _progress(before: WorkerLoad, after: WorkerLoad) -> tuple[float, float]:

@@ -6,14 +6,17 @@ import pytest
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.profile import load_profile
+from prorsa.cluster.registry import Registry
+from prorsa.cluster.step import RankWork, step_parts
 from prorsa.control.controller import Controller
-from prorsa.events import ForecastRow, Role, Stamped
+from prorsa.control.cost import CostModel
+from prorsa.events import ForecastRow, Role, Stamped, TrajectoryReady, WorkerLoad, WorkerUp
 from prorsa.forecast.frame import Frame
 from tests.control.pool import Pool
 
 KV = 700_000
 HALF: tuple[Role, ...] = ("prefill",) * 4 + ("decode",) * 4
-RATE = 8192 / load_profile("qwen3-32b-h200-tp2").prefill_s(8192, 20_000)
+RATE = load_profile("qwen3-32b-h200-tp2").prefill_tokens_per_s(8192, 20_000)
 
 
 class Scripted:
@@ -32,7 +35,15 @@ class Scripted:
             tokens, kv = workers * horizon_s * RATE * 0.85, self.decode * KV / 1.1
             for target, value in (("prefill", tokens), ("kv_need", kv)):
                 rows.append(ForecastRow(target, horizon_s, "total", value, value, value, value))  # type: ignore[arg-type]
-        return Frame(t_ns, 1, tuple(rows), mean_new_tokens=8192, mean_prefix_tokens=20_000)
+        return Frame(
+            t_ns,
+            1,
+            tuple(rows),
+            mean_new_tokens=8192,
+            mean_prefix_tokens=20_000,
+            mean_output_tokens=500,
+            request_output_tokens_per_s=50,
+        )
 
 
 def pool_of(roles: Sequence[Role] = HALF, **settings: object) -> tuple[Pool, Scripted]:
@@ -123,3 +134,48 @@ def test_the_same_inputs_give_the_same_decisions() -> None:
         return list(pool.decisions())
 
     assert decide() == decide()
+
+
+def test_prompts_that_wait_for_kv_ask_for_decode_and_not_for_prefill_alone() -> None:
+    """Past saturation a forecast of what decode holds ends at what it can hold; the split must still come back."""
+    pool, scripted = pool_of(("prefill",) * 7 + ("decode",))
+    ask(scripted, 12.0, 1.0)
+    for i in range(400):
+        pool.feed(TrajectoryReady(trajectory_id=f"t{i}", request_id=f"t{i}-0000", prompt_tokens=60_000))
+    pool.run(60)
+    decision = pool.decisions()[0]
+    assert decision.inputs["need_decode"] is not None
+    assert decision.inputs["need_decode"] > 1.0
+    assert pool.roles().count("D") > 1
+
+
+def test_a_worker_that_waits_for_work_does_not_count_as_slow() -> None:
+    profile = load_profile("qwen3-32b-h200-tp2")
+    cost, registry = CostModel(profile), Registry()
+    up = WorkerUp(worker_id="w0", role="prefill", epoch=0, pool="p", flippable=True)
+    registry.observe(Stamped(1, 0, "router", 0, 0, up))
+    expected = profile.prefill_tokens_per_s(8192, 20_000)
+    for second in range(60):
+        load = WorkerLoad(
+            worker_id="w0", epoch=0, queued_tokens=0, prefill_tokens_total=100 * second, busy_us_total=10**6 * second
+        )
+        cost.observe(load, registry)
+    assert cost.prefill_tokens_per_s(8192, 20_000) == expected
+    for second in range(60, 120):
+        load = WorkerLoad(
+            worker_id="w0",
+            epoch=0,
+            queued_tokens=2 * profile.chunk_tokens,
+            prefill_tokens_total=9_000 * second,
+            busy_us_total=10**6 * second,
+        )
+        cost.observe(load, registry)
+    assert cost.prefill_tokens_per_s(8192, 20_000) == pytest.approx(9_000, rel=0.01)
+
+
+def test_full_steps_of_all_ranks_are_what_a_worker_can_do() -> None:
+    profile = load_profile("dsv32-h200-dp8")
+    chunk = RankWork(chunks=((profile.chunk_tokens, 0),))
+    step = step_parts(profile, [chunk] * profile.ranks)
+    full = profile.prefill_tokens_per_s(profile.chunk_tokens, 0)
+    assert full == pytest.approx(profile.ranks * profile.chunk_tokens / step.step_s)

@@ -85,7 +85,8 @@ class LoadReport:
                 output_tokens_total=None if several else self._lifecycle.output_tokens_total,
                 kv_capacity=sum(s.max_total_num_tokens for s in snapshots),
                 prefill_tokens_total=sum(s.total_prefill_uncached_tokens for s in snapshots),
-                busy_us_total=sum(busy_us(s) for s in snapshots),
+                # Ranks step together: the worker has been busy for as long as the busiest of them.
+                busy_us_total=max(busy_us(s) for s in snapshots),
                 paused=paused,
                 weight_version=weight_version(),
             )

@@ -45,6 +45,7 @@ class _Known:
     frame: Frame
     kv_capacity: int
     prefill_tokens_per_s: float
+    rank_prefill_tokens_per_s: float
 
 
 def _known(context: Context) -> _Known | str:
@@ -55,7 +56,10 @@ def _known(context: Context) -> _Known | str:
     if context.kv_capacity is None:
         return "KV capacity"
     rate = context.cost.prefill_tokens_per_s(frame.mean_new_tokens, frame.mean_prefix_tokens)
-    return "prefill rate" if rate is None else _Known(frame, context.kv_capacity, rate)
+    if rate is None:
+        return "prefill rate"
+    profile = context.config.profile
+    return _Known(frame, context.kv_capacity, rate, rate / (profile.ranks if profile else 1))
 
 
 def _need(known: _Known, context: Context, horizon_s: float) -> tuple[Need, dict[str, float | None]]:
@@ -63,7 +67,7 @@ def _need(known: _Known, context: Context, horizon_s: float) -> tuple[Need, dict
     prefill = known.frame.get("prefill", horizon_s)
     kv = known.frame.get("kv_need", horizon_s)
     demand_tokens = prefill.mean if prefill.p50 is None else prefill.p50
-    kv_tokens = kv.mean if kv.p90 is None else kv.p90
+    kv_tokens = max(kv.mean if kv.p90 is None else kv.p90, _wanted_kv_tokens(known, context, horizon_s))
     need = Need(
         prefill=demand_tokens / (horizon_s * known.prefill_tokens_per_s * config.prefill_utilisation),
         decode=kv_tokens * (1.0 + config.kv_margin) / known.kv_capacity,
@@ -79,6 +83,20 @@ def _need(known: _Known, context: Context, horizon_s: float) -> tuple[Need, dict
     return need, inputs
 
 
+def _wanted_kv_tokens(known: _Known, context: Context, horizon_s: float) -> float:
+    """What decode would hold over the horizon had it room for all that the router holds back.
+
+    A forecast of what decode will hold ends at what it can: at a split with too little decode it would never ask for
+    more, while the prompts that wait for KV count as demand for prefill. A request holds its KV while it is prefilled
+    and decoded; one after the other, so many fit into a horizon.
+    """
+    frame = known.frame
+    held_s = frame.mean_new_tokens / known.rank_prefill_tokens_per_s
+    if frame.request_output_tokens_per_s > 0.0:
+        held_s += frame.mean_output_tokens / frame.request_output_tokens_per_s
+    return frame.resident_kv_tokens + context.waiting.held_prompt_tokens * min(held_s / horizon_s, 1.0)
+
+
 def relief_s(split: Split, context: Context) -> float | None:
     """Worker-seconds of work that the present split would leave undone within the decision horizon and ``split`` not.
 
@@ -90,14 +108,14 @@ def relief_s(split: Split, context: Context) -> float | None:
 
 def _relief_s(known: _Known, wanted: Split, context: Context) -> float:
     # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
-    # would still be undone then.
+    # would still be undone then. A request needs both sides, so that the busier one holds all of the work up.
     horizon_s = context.config.decision_horizon_s
     need, _ = _need(known, context, horizon_s)
 
-    def undone_s(split: Split) -> float:
-        return (max(0.0, need.prefill - split.prefill) + max(0.0, need.decode - split.decode)) * horizon_s
+    def done_s(split: Split) -> float:
+        return (need.prefill + need.decode) * horizon_s / max(need.load(split.prefill, split.decode), 1.0)
 
-    return undone_s(context.current) - undone_s(wanted)
+    return done_s(wanted) - done_s(context.current)
 
 
 def _explain(need: Need, solution: Solution, context: Context) -> str:
