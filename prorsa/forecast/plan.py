@@ -1,10 +1,13 @@
 """What is known about the run as a whole: the sampler, steps, weight updates and who serves prefill."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.waits import Wait
+
+_HELD_BACK_S: Final = 3.0
+"""A sampler that could dispatch and does not for so long is held back."""
 
 
 class PlanSink(Protocol):
@@ -22,6 +25,8 @@ class RunPlan:
         anchor: the wait that the next burst of dispatches is in (a step's end, an update), and when it began; None
             while trajectories are being dispatched.
         flush_at_resume: whether the update under way, or announced, drops the caches.
+        held_back: whether the sampler has had room for a while and dispatched nothing: a bound (staleness) holds it
+            until the next weight update.
         prefill_workers: workers that serve prefill, alone or mixed; None before any worker was heard of.
     """
 
@@ -30,7 +35,9 @@ class RunPlan:
         self.mode: str | None = None
         self.anchor: tuple[Wait, float] | None = None
         self.flush_at_resume = False
+        self.held_back = False
         self.expected_prompt_tokens: float | None = None
+        self._room_since_s: float | None = None
         self._queued: int | None = None
         self._in_flight: int | None = None
         self._limit: int | None = None
@@ -77,15 +84,37 @@ class RunPlan:
 
     def due_now(self) -> float:
         """Trajectories that the sampler may dispatch at once: room under its limit, while something is queued."""
-        if self.anchor is not None or self._queued is None or self._in_flight is None or self._limit is None:
-            return 0.0
-        return max(min(self.left_to_dispatch, self._limit - self._in_flight), 0.0)
+        return 0.0 if self.anchor is not None or self.held_back else self._room
 
     def next_burst(self) -> float:
-        """Trajectories that the next step will dispatch at its beginning; 0 where nothing tells."""
+        """Trajectories that are dispatched at once when a step begins, or an update lets the sampler go on; 0 where
+        nothing tells.
+        """
+        if self.held_back:
+            return self._room
         size = self._batch or self._last_step_dispatched
         bounds = [bound for bound in (self._queued, self._limit) if bound is not None]
         return float(min([size, *bounds]))
+
+    @property
+    def _room(self) -> float:
+        """Trajectories that fit under the sampler's limit, while something is queued."""
+        if self._queued is None or self._in_flight is None or self._limit is None:
+            return 0.0
+        return max(min(self.left_to_dispatch, self._limit - self._in_flight), 0.0)
+
+    def advance(self, t_s: float) -> None:
+        """A tick: a sampler that leaves room under its limit for longer than a moment is held back."""
+        if self._room <= 0.0 or (self.anchor is not None and not self.held_back):
+            self._room_since_s = None
+        elif self._room_since_s is None:
+            self._room_since_s = t_s
+        held_back = self._room_since_s is not None and t_s - self._room_since_s >= _HELD_BACK_S
+        if held_back and not self.held_back:
+            self.anchor = (Wait.UPDATE, t_s)
+        elif self.held_back and not held_back:
+            self.anchor = None
+        self.held_back = held_back
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -123,6 +152,7 @@ class RunPlan:
             self._queued = max(self._queued - 1, 0)
         if self._in_flight is not None:
             self._in_flight += 1
+        self._room_since_s = None
         self._end_anchor(t_s)
 
     def _on_sampler(self, event: ev.SamplerState) -> None:
@@ -145,10 +175,14 @@ class RunPlan:
         self.flush_at_resume = False
         if self.anchor is not None:
             self.anchor = (Wait.RESUME, t_s)
+            self._room_since_s = None
 
     def _end_anchor(self, t_s: float) -> None:
         if self.anchor is not None:
             key, since_s = self.anchor
+            if key == Wait.UPDATE:
+                self.anchor, self.held_back = None, False
+                return
             self._sink.waited(key, max(t_s - since_s, 0.0), None)
             self.anchor = None
 

@@ -91,6 +91,7 @@ class Predictor:
         elapsed_s = 0.0 if self._last_tick_s is None else t_s - self._last_tick_s
         self._last_tick_s = t_s
         self.table.purge(t_s)
+        self._plan.advance(t_s)
         outlook = self._look(t_s)
         computed = outlook.queue.computed_tokens
         settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=outlook.resident)

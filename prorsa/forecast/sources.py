@@ -330,7 +330,7 @@ class Lookout:
             pause_s=pause_s,
             output_rate=learner.output_rate.value,
             left=max(plan.left_to_dispatch - plan.due_now(), 0.0),
-            replaced=min(learner.replaced.value, 1.0),
+            replaced=0.0 if plan.held_back else min(learner.replaced.value, 1.0),
             flush_from=self._flush_from(t_s),
             decoding=decoding,
             resident=resident,
@@ -366,6 +366,8 @@ class Lookout:
         key, since_s = anchor
         begins_in_s = self._plan.update_begins_in(t_s)
         elapsed_s, offset_s = max(t_s - since_s, 0.0), 0.0
+        if begins_in_s is None and key == Wait.UPDATE:
+            return self._unit(0.0), np.zeros(len(self._steps.at))  # held back, and no update is known to come
         if begins_in_s is not None:
             key, elapsed_s, offset_s = Wait.UPDATE, self._plan.update_elapsed_s(t_s), begins_in_s
         later = elapsed_s + np.maximum(self._steps.edges_s - offset_s, 0.0)

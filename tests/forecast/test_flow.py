@@ -1,0 +1,189 @@
+"""How requests move through the next seconds, who waits where, and what the run's own plan says is coming."""
+
+import numpy as np
+import pytest
+
+from prorsa import events as ev
+from prorsa.clock import nanoseconds
+from prorsa.forecast.calibration import Corrected, Raw
+from prorsa.forecast.early import EarlyActuals
+from prorsa.forecast.flow import Cycle, Pool, Streams, flow
+from prorsa.forecast.learn import Learner
+from prorsa.forecast.plan import RunPlan
+from prorsa.forecast.priors import class_priors
+from prorsa.forecast.ranks import Ranks, share_out
+from prorsa.forecast.scoring import Made, ScoreKeeper
+from prorsa.forecast.waits import WaitKeys
+
+K = 60
+
+
+def takes(seconds):
+    out = np.zeros(K)
+    out[seconds] = 1.0
+    return out
+
+
+def cycle(**changes):
+    made = Cycle(
+        output=takes(2),
+        gap=takes(3),
+        reward=takes(1),
+        start=takes(0),
+        lost=np.zeros(K),
+        lost_share=np.ones(K),
+        answer_tokens=50.0,
+        appended_tokens=100.0,
+        uncached_output=1.0,
+        end=0.0,
+        first_prompt=1000.0,
+        first_new=1000.0,
+    )
+    return made._replace(**changes)
+
+
+def pool(**changes):
+    made = Pool(
+        tokens_per_s=1e9,
+        waits_s=np.zeros(8),
+        pause_s=0.0,
+        output_rate=25.0,
+        left=0.0,
+        replaced=1.0,
+        flush_from=K,
+        decoding=0.0,
+        resident=0.0,
+    )
+    return made._replace(**changes)
+
+
+def streams():
+    rows = {name: np.zeros((3, K)) for name in ("tool", "box", "second", "sampler", "going", "starts", "admitted")}
+    columns = {name: np.zeros(K) for name in ("rewarded", "released", "ended", "kv", "batch")}
+    return Streams(ending=np.zeros((2, K)), **rows, **columns)
+
+
+def test_a_trajectory_goes_round_and_round():
+    """An answer of 2 s and a tool of 3 s: it is back every five seconds, each time with a longer prompt."""
+    s = streams()
+    s.tool[:, 0] = 1.0, 100.0, 1000.0
+    flow(cycle(), pool(), s)
+    back = np.flatnonzero(s.second[0])
+    assert back.tolist() == list(range(5, K, 5))
+    assert s.second[0, back] == pytest.approx(np.ones(len(back)))
+    assert s.second[1, back] == pytest.approx(np.full(len(back), 150.0))
+    assert s.second[2, back] == pytest.approx(1000.0 + 150.0 * np.arange(1, len(back) + 1))
+
+
+def test_an_ended_trajectory_is_replaced_while_the_sampler_has_any():
+    s = streams()
+    s.tool[:, 0] = 10.0, 1000.0, 10_000.0
+    flow(cycle(end=1.0), pool(left=15.0), s)
+    assert s.second[0].sum() == 0.0
+    assert s.sampler[0].sum() == pytest.approx(15.0)
+    assert s.sampler[0, 3] == pytest.approx(10.0)
+
+
+def test_requests_are_conserved_behind_a_queue():
+    s = streams()
+    s.tool[:, 0] = 40.0, 40_000.0, 400_000.0
+    flow(cycle(gap=np.zeros(K)), pool(tokens_per_s=4000.0, waits_s=np.full(8, 5.0)), s)
+    admitted = np.flatnonzero(s.admitted[0])
+    assert admitted[0] >= 5
+    assert admitted[-1] == pytest.approx(14, abs=2)
+    assert s.admitted[0].sum() == pytest.approx(40.0)
+    assert s.admitted[1].sum() == pytest.approx(400_000.0)
+
+
+def test_nothing_is_admitted_while_the_workers_stand_still():
+    s = streams()
+    s.tool[:, 2] = 4.0, 400.0, 4000.0
+    flow(cycle(), pool(pause_s=20.0), s)
+    assert s.admitted[0, :20].sum() == 0.0
+    assert s.admitted[0, 20] == pytest.approx(4.0)
+
+
+def test_a_flush_takes_what_was_before_it_and_not_what_comes_after():
+    s = streams()
+    s.going[:, 0] = 1.0, 1000.0, 50.0
+    flow(cycle(), pool(flush_from=2), s)
+    assert s.second[1, 3] == pytest.approx(1100.0)
+    assert s.second[1, 8] == pytest.approx(150.0)
+
+
+def test_the_router_shares_out_by_what_is_left_to_compute():
+    """Two at a busy home: one that would lose little elsewhere goes, one with a long context waits."""
+    tokens, prompt = np.array([5000.0, 100.0, 100.0]), np.array([5000.0, 2000.0, 90_000.0])
+    home = np.full((3, 4), -1, np.int32)
+    home[:, 0] = 0
+    admitted = np.array([True, False, False])
+    ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), admitted, np.array([True, True]))
+    assert ahead.tolist() == [0.0, 0.0, 5000.0]
+    assert work.tolist() == [5100.0, 2000.0]
+
+
+def test_new_prompts_fill_the_ranks_evenly():
+    n = 64
+    tokens = np.full(n, 1000.0)
+    nowhere = np.full((n, 4), -1, np.int32)
+    serving = np.array([True, False, True, True, True])
+    _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), np.zeros(n, np.bool_), serving)
+    assert work.tolist() == [16_000.0, 0.0, 16_000.0, 16_000.0, 16_000.0]
+
+
+def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
+    ranks = Ranks()
+    rank = ranks.index("p0", 3)
+    for k in range(400):
+        ranks.prefilled(rank, admitted_s=0.0, t_s=2.0 * (k + 1), tokens=1000.0)
+    assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
+    ranks.saturated = False
+    ranks.prefilled(rank, admitted_s=900.0, t_s=1000.0, tokens=1.0)
+    assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
+
+
+def test_windows_of_admissions_are_known_when_they_end():
+    early = EarlyActuals((5.0,))
+    made = Made(0.0, Corrected(0.0, 0.0, 0.0, 0.0), Raw(0.0, 0.0, 0.0, 0.0, ()), {})
+    assert early.tick(0.0, 70.0) == []
+    early.made(0.0, 5.0, made)
+    seen = [early.tick(float(second), 10.0) for second in range(1, 6)]
+    assert seen[:4] == [[], [], [], []]
+    assert seen[4] == [(5.0, made, 50.0)]
+
+
+def stamped(at_s, event):
+    return ev.Stamped(1, nanoseconds(at_s), "sdk", 0, 0, event)
+
+
+def test_a_sampler_that_a_bound_holds_back_goes_on_after_the_update():
+    """It has room for 12 and dispatches none: what is due is due when the weights are new."""
+    keys = WaitKeys()
+    plan = RunPlan(Learner(keys, ScoreKeeper((5.0,))))
+    plan.observe(stamped(0.0, ev.SamplerState(mode="async", queued=100, in_flight=20, limit=32)))
+    plan.advance(0.0)
+    assert plan.due_now() == 12.0
+    for second in range(1, 5):
+        plan.advance(float(second))
+    assert plan.held_back
+    assert plan.due_now() == 0.0
+    assert plan.next_burst() == 12.0
+    plan.observe(stamped(5.0, ev.WeightsUpdateBegin(version="1", cache_flushed=True)))
+    plan.observe(stamped(25.0, ev.WeightsUpdateEnd(version="1", cache_flushed=True)))
+    plan.advance(25.0)
+    assert plan.due_now() == 12.0
+    plan.observe(stamped(25.1, ev.TrajectoryDispatched(trajectory_id="t")))
+    assert not plan.held_back
+
+
+def test_a_known_class_begins_with_what_is_typical_of_it_and_others_with_nothing():
+    learner = Learner(WaitKeys(), ScoreKeeper((5.0,)))
+    known, other = (learner.keys.workload(name) for name in ("general", "never heard of"))
+    learner.meet_classes()
+    learner.refresh(np.zeros((len(learner.keys), learner.waits.grid.bins)))
+    tools = class_priors()["general"].tools
+    assert set(learner.keys.tools_of(known)) == set(tools)
+    assert learner.keys.tools_of(other) == {}
+    assert learner.first_prompts.means[known] == pytest.approx(1560.0, rel=0.1)
+    user = learner.keys.tools_of(known)["user"]
+    assert learner.transitions.chance[learner.keys.beginning[known], user] > 0.8
