@@ -47,7 +47,7 @@ class Combiner:
     """The median as a weighted mean of the forecast's own and of the baselines', and widths that are right on average.
 
     Each forecaster weighs ``error ** -SHARPNESS``, its mean error over the settled windows that are not forgotten,
-    relative to the actual. Windows are kept apart by how far forecast and series were from each other. In steady state
+    relative to the actual. Windows, and widths, are kept apart by how far forecast and series were from each other. In steady state
     they are close, and none is trusted much more than it deserves; where they are far apart, a burst or a drain is
     coming, and what counts is who was right about the last one.
 
@@ -70,14 +70,15 @@ class Combiner:
             for own, other in zip(_OWN_ERROR, _SERIES_ERROR, strict=True)
         ]
         self._weights = [_weights(errors) for errors in self._errors]
-        self._log_low = 0.0
-        self._log_high = 0.0
+        self._log_low = [0.0] * len(_OWN_ERROR)
+        self._log_high = [0.0] * len(_OWN_ERROR)
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles as of today; none is below 0."""
         p50, p50_arrivals = self._medians(raw)
-        low = p50 - raw.below * math.exp(self._log_low)
-        high = p50 + raw.above * math.exp(self._log_high)
+        cell = _disagreement(raw)
+        low = p50 - raw.below * math.exp(self._log_low[cell])
+        high = p50 + raw.above * math.exp(self._log_high[cell])
         return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
     def _medians(self, raw: Raw) -> tuple[float, float]:
@@ -92,10 +93,12 @@ class Combiner:
 
     def widen(self, raw: Raw, said: Corrected, actual: float) -> None:
         """Correct the widths by a forecast that was ``raw``, and ``said`` after correction, and came out."""
-        below = actual < said.p50 - raw.below * math.exp(self._log_low)
-        above = actual > said.p50 + raw.above * math.exp(self._log_high)
-        self._log_low = _clip(self._log_low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
-        self._log_high = _clip(self._log_high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
+        cell = _disagreement(raw)
+        low, high = self._log_low[cell], self._log_high[cell]
+        below = actual < said.p50 - raw.below * math.exp(low)
+        above = actual > said.p50 + raw.above * math.exp(high)
+        self._log_low[cell] = _clip(low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
+        self._log_high[cell] = _clip(high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
 
     def learn(self, raw: Raw, actual: float) -> None:
         """Learn from a forecast that came out whom to trust."""
