@@ -47,9 +47,9 @@ class Combiner:
     """The median as a weighted mean of the forecast's own and of the baselines', and widths that are right on average.
 
     Each forecaster weighs ``error ** -SHARPNESS``, its mean error over the settled windows that are not forgotten,
-    relative to the actual. Windows, and widths, are kept apart by how far forecast and series were from each other. In steady state
-    they are close, and none is trusted much more than it deserves; where they are far apart, a burst or a drain is
-    coming, and what counts is who was right about the last one.
+    relative to the actual. Windows, and widths, are kept apart by how far forecast and series were from each other. In
+    steady state they are close, and none is trusted much more than it deserves; where they are far apart, a burst or a
+    drain is coming, and what counts is who was right about the last one.
 
     The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside, in by 0.1
     if not, so that p10 and p90 are each passed in a tenth of the windows. It counts where *today's* width would have
