@@ -20,6 +20,7 @@ from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.errors import EventError, UnavailableError
 from prorsa.events import AnyEvent, Role
+from prorsa.forecast.warm import warm_up
 from prorsa.run import RunPlan
 from prorsa.serve.backend import cluster_endpoint
 from prorsa.serve.rundir import RunDir
@@ -44,6 +45,8 @@ class EmbeddedCluster:
         self._sim = Simulation.load(run_dir.checkpoint) if self._resumed else make_simulation(plan)
         self._begin_s = 0.0
         _compile_ahead(self._sim)
+        if plan.control.forecast is not None:
+            warm_up()  # for the controller, which starts once the run's clock goes
         run_dir.cluster_ready.touch()
 
     async def run(self) -> None:

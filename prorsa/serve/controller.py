@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import math
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -27,6 +28,7 @@ from prorsa.control.view import make_view
 from prorsa.errors import UnavailableError
 from prorsa.events import AnyEvent, Command, Flip, Override, Stamped, type_name
 from prorsa.forecast.predictor import ForecastConfig, Predictor
+from prorsa.forecast.warm import warm_up
 from prorsa.serve.backend import Backend
 
 VIEW_EVERY_S: Final = 0.5
@@ -34,6 +36,7 @@ VIEW_EVERY_S: Final = 0.5
 JOURNALLED_WITHIN_S: Final = 10.0
 """How long to wait for the journal before effects; without it they are dropped and the executor asks again."""
 CLOSE_WITHIN_S: Final = 2.0
+BREATHE_EVERY_S: Final = 0.05
 HOLDER: Final = "controller"
 """The name under which a controller asks for the lease at its start: a restarted one need not wait for its own."""
 PREDECESSOR_ENDS_S: Final = RENEW_S + 0.25
@@ -113,7 +116,9 @@ class ControllerService:
         known = {key for stamped in history if (key := _key(stamped.event))}
         unpublished: list[AnyEvent] = []
         inputs = (stamped for stamped in history if type_name(stamped.event) in self._inputs)
+        breathe = _Breath()
         for step in fold(self._controller, inputs, ticks):
+            await breathe()
             unpublished += [event for event in step.events if (key := _key(event)) and key not in known]
         self._upto = history[-1].hub_seq if history else 0
         self._next_tick_ns = self._after(max(subscriber.clock.now_ns(), ticks[-1].t_ns if ticks else 0))
@@ -187,6 +192,18 @@ class ControllerService:
         return (math.floor(now_ns / every_ns) + 1) * every_ns
 
 
+class _Breath:
+    """Lets others run now and then in long work: the lease must be renewed meanwhile."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+
+    async def __call__(self) -> None:
+        if time.monotonic() - self._at > BREATHE_EVERY_S:
+            await asyncio.sleep(0.001)
+            self._at = time.monotonic()
+
+
 def make_controller(config: ControlConfig) -> Controller:
     """A fresh controller with these settings."""
     predictor = None if config.forecast is None else Predictor(ForecastConfig())
@@ -219,6 +236,9 @@ async def run_controller(
     It starts over, with state from the journal, where the hub was away for longer than the lease lasts. Where another
     controller has taken the lease over, it stands by until that one is gone.
     """
+    if config.forecast is not None:
+        # Before the lease is asked for: who compiles for a minute cannot renew it.
+        await asyncio.to_thread(warm_up)
     holder = HOLDER
     while True:
         try:
