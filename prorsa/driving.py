@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from prorsa.clock import nanoseconds
 from prorsa.cluster.sim.simulation import Simulation
 from prorsa.control.controller import Controller, Step
-from prorsa.events import AnyEvent, ForecastRow, Move, Stamped
+from prorsa.events import Admission, AnyEvent, ForecastRow, Move, Stamped
 
 
 def _forget(_: Stamped) -> None:
@@ -86,5 +86,7 @@ class Driver:
     def _carry_out(self, step: Step, t_s: float) -> None:
         for event in step.events:
             self.stamp("controller", t_s, event)
+            if isinstance(event, Admission) and event.mode == "gate":
+                self._take("cluster", self.simulation.admit(event.limit))
         for effect in step.effects:
             self._take("cluster", self.simulation.perform(effect))

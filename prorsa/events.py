@@ -449,6 +449,22 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     expires_ns: RunNs | None = None
 
 
+class Admission(Event, frozen=True, kw_only=True, tag="admission"):
+    """How many live trajectories the prefix caches hold, and why; said when it changes.
+
+    With ``gate`` routers hold the first turns of further trajectories; with ``advise`` it is for samplers and people.
+    ``limit`` is None where nothing limits or too little is known.
+    """
+
+    tick_ns: RunNs
+    mode: Literal["advise", "gate"]
+    limit: Count | None
+    live: Count
+    room_tokens: Count | None
+    mean_context_tokens: float | None
+    reason: str
+
+
 class Flip(Event, frozen=True, kw_only=True, tag="flip"):
     """A worker on its way to another role has entered ``state``; costs are what the flip has cost so far."""
 
@@ -692,6 +708,7 @@ AnyEvent = Union[  # noqa: UP007 - a name for the union that get_args can take a
     WorkerRole,
     Forecast,
     Decision,
+    Admission,
     Flip,
     EffectResult,
     Command,

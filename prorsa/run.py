@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -127,6 +128,7 @@ def make_plan(
     speed: float = 1.0,
     mode: Mode = "auto",
     batch: bool = False,
+    admission: Literal["advise", "gate"] = "advise",
 ) -> RunPlan:
     """A checked plan. What is not ``scored`` makes a forecast only if its policy decides by it.
 
@@ -156,6 +158,7 @@ def make_plan(
         forecast=made,
         cache=scenario.cache,
         host_kv_tokens=scenario.host_kv_tokens,
+        admission=admission,
         mode=mode,
     )
     return RunPlan(

@@ -92,7 +92,9 @@ class _Run:
     ) -> None:
         self._config = config = plan.control
         predictor = None if config.forecast is None else Predictor(ForecastConfig())
-        tick_s = config.decide_s if config.forecast is None else config.tick_s
+        # A gate must know soon: what has been let in is not turned away again.
+        idle = config.forecast is None and config.admission != "gate"
+        tick_s = config.decide_s if idle else config.tick_s
         controller = Controller(config, predictor, policy)
         self.driver = Driver(simulation, controller, tick_s, keep=self._keep)
         self.clairvoyant = clairvoyant
@@ -133,7 +135,8 @@ class _Run:
 
 
 def _wants_events(plan: RunPlan, policy: Policy, recorder: Recorder | None) -> bool:
-    return plan.control.forecast is not None or recorder is not None or policy.needs_events
+    gated = plan.control.admission == "gate"
+    return plan.control.forecast is not None or recorder is not None or policy.needs_events or gated
 
 
 def _sim_config(plan: RunPlan) -> SimConfig:

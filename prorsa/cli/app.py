@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 from prorsa import __version__
 from prorsa.cli import profile_app
 from prorsa.cli.acting import ACTING
+from prorsa.cli.judging import JUDGING
 from prorsa.cli.options import Duration, Looking, duration
 from prorsa.errors import InputError
 
@@ -207,6 +208,7 @@ def simulate(
     cache: Cache | None = None,
     forecast: ForecastSeen = "lifecycle",
     no_forecast: Annotated[bool, Parameter(negative="")] = False,
+    admission: Literal["advise", "gate"] = "advise",
     seed: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     seeds: str | None = None,
     record: Path | None = None,
@@ -221,9 +223,9 @@ def simulate(
     scenarios
         Names of scenarios, or TOML files.
     policy
-        A policy to run; several give a run each, and are compared with the first: analytic, static:P:D, static:best,
-        colocated[:N[:CHUNK]], colocated:tuned, reactive, reactive:arrow, reactive:proportional, dynamo-like (these four
-        also with +guards), clairvoyant[:ROLLOUTS].
+        A policy to run; several give a run each, and are compared with the first: analytic, lookahead, static:P:D,
+        static:best, colocated[:N[:CHUNK]], colocated:tuned, reactive, reactive:arrow, reactive:proportional,
+        dynamo-like (these four also with +guards), clairvoyant[:ROLLOUTS].
     gap_cap_s
         Cap on the gaps between turns, in seconds; by default the scenario's (60).
     workers
@@ -236,6 +238,8 @@ def simulate(
         What an adaptive policy sees: the lifecycle forecast, the EWMA baseline, or perfect knowledge.
     no_forecast
         Score no forecast, and make none for policies that need none: faster.
+    admission
+        With gate, hold the first turns of more trajectories than the prefix caches hold.
     seed
         Seeds of the workload; several give a run each (default 0).
     seeds
@@ -262,6 +266,7 @@ def simulate(
             cache=cache,
             forecast=forecast,
             scored=not no_forecast,
+            admission=admission,
             record=record,
             jobs=jobs,
             ray=ray,
@@ -411,7 +416,7 @@ def watch(*, at: Looking | None = None, as_json: Json = False) -> int:
     return follow(at or Looking(), as_json=as_json)
 
 
-for _command in ACTING:
+for _command in (*ACTING, *JUDGING):
     app.command(_command)
 
 

@@ -36,6 +36,7 @@ class SimulateOptions:
     cache: Literal["cold", "retained", "l3"] | None
     forecast: ForecastKind
     scored: bool
+    admission: Literal["advise", "gate"] = "advise"
     record: Path | None
     jobs: int
     ray: str | None
@@ -55,6 +56,7 @@ class SimulateOptions:
                 forecast=self.forecast,
                 scored=self.scored,
                 batch=True,
+                admission=self.admission,
             )
             for name, seed, policy in itertools.product(self.scenarios, self.seeds, self.policies)
         ]
@@ -110,8 +112,8 @@ def run_simulate(options: SimulateOptions) -> int:
     plans = options.plans()
     records = options.records(plans)
     with options.executor() as executor:
-        settled = settle(plans, lambda tries: _run_all(tries, [None] * len(tries), executor))
-        runs = _run_all(settled, records, executor)
+        settled = settle(plans, lambda tries: run_all(tries, [None] * len(tries), executor))
+        runs = run_all(settled, records, executor)
     if options.as_json:
         print_json({"runs": runs, "comparisons": [comparison.to_json() for comparison in compare(runs)]})
     else:
@@ -120,7 +122,8 @@ def run_simulate(options: SimulateOptions) -> int:
     return 0
 
 
-def _run_all(plans: Sequence[RunPlan], records: Sequence[Path | None], executor: Executor) -> list[dict[str, object]]:
+def run_all(plans: Sequence[RunPlan], records: Sequence[Path | None], executor: Executor) -> list[dict[str, object]]:
+    """The rows of these plans in their order, with progress on stderr; journals go where ``records`` says."""
     cells = simulation_cells(plans, records)
     with batch_progress([cell.name for cell in cells]) as watch:
         return run_cells(cells, executor, watch)

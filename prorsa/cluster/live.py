@@ -114,6 +114,15 @@ class LiveBackend:
                 replies = await self._step(effect, cache_kept=self._cache_kept)
                 return done(effect, kv_tokens_dropped=max(reply["kv_tokens_dropped"] for reply in replies))
 
+    async def admit(self, limit: int | None) -> None:
+        """Let so many trajectories be live over all routers, each its share; one that is silent keeps its limit."""
+        share = None if limit is None else -(-limit // len(self._routers))
+        for router in self._routers:
+            try:
+                await router.put_admission(share, self._lease_epoch())
+            except ProrsaError as error:
+                log.warning("admission limit not taken", router=router.url, error=str(error))
+
     # --- routers ------------------------------------------------------------------------------------------------------
 
     async def _step(self, effect: Effect, **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of a JSON body

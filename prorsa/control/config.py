@@ -23,6 +23,8 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         mode: whether decisions act (``auto``), wait for approval (``approve``) or are only recorded (``observe``).
         cache: what a flip does to the worker's prefix cache: ``cold``, ``retained`` or ``l3``.
         host_kv_tokens: host tier of each worker's prefix cache, in tokens; 0 for none.
+        admission: what becomes of the number of live trajectories that the caches hold: ``advise`` only says it, with
+            ``gate`` routers hold the first turns of further ones.
         tick_s: time between forecasts.
         decide_s: time between decisions.
         horizon_s: how far ahead demand counts for the ratio formula.
@@ -42,6 +44,7 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     mode: Mode = "auto"
     cache: Literal["cold", "retained", "l3"] = "retained"
     host_kv_tokens: int = 0
+    admission: Literal["advise", "gate"] = "advise"
     tick_s: float = 1.0
     decide_s: float = 5.0
     horizon_s: float = 15.0

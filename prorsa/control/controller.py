@@ -16,6 +16,7 @@ from prorsa.cluster.effects import Effect
 from prorsa.cluster.executor import Actions, Executor
 from prorsa.cluster.registry import Registry
 from prorsa.control.absence import Absences
+from prorsa.control.admission import Contexts, admission
 from prorsa.control.alerts import Alerts
 from prorsa.control.commands import handle
 from prorsa.control.config import ControlConfig
@@ -28,6 +29,7 @@ from prorsa.control.seen import with_perfect
 from prorsa.control.waiting import Waiting
 from prorsa.events import (
     EVENT_TYPES,
+    Admission,
     AnyEvent,
     Command,
     Decision,
@@ -50,7 +52,9 @@ from prorsa.events import (
 from prorsa.forecast.frame import Frame, as_seen
 from prorsa.forecast.predictor import Predictor
 
-OUTPUT_TYPES: Final = frozenset({"forecast", "decision", "flip", "override", "alert", "view", "lease", "bus.overflow"})
+OUTPUT_TYPES: Final = frozenset(
+    {"forecast", "decision", "admission", "flip", "override", "alert", "view", "lease", "bus.overflow"}
+)
 """Event types that a controller does not read: what controllers and the bus say themselves."""
 INPUT_TYPES: Final = tuple(sorted(EVENT_TYPES.keys() - OUTPUT_TYPES))
 """Event types that a controller is fed, live and in a replay alike."""
@@ -67,6 +71,20 @@ class Step:
         """Append what the executor gave."""
         self.events += actions.events
         self.effects += actions.effects
+
+
+_TELLING: Final = 0.05
+"""Relative change of the number of live trajectories that is worth telling: routers and journals need no more."""
+
+
+_TELL_AGAIN_S: Final = 60.0
+"""A router that has restarted meanwhile knows no number."""
+
+
+def _differs(said: int | None, now: int | None) -> bool:
+    if said is None or now is None:
+        return said != now
+    return abs(now - said) > _TELLING * said
 
 
 class Controller:
@@ -90,6 +108,8 @@ class Controller:
         self.mode: Mode = config.mode
         self.waiting = Waiting()
         self.homes = Homes()
+        self.contexts = Contexts()
+        self.admission: Admission | None = None
         self.policy: Policy = policy or make_policy(config.policy)
         self.frame: Frame | None = None
         self.last_decision: Decision | None = None
@@ -112,6 +132,7 @@ class Controller:
         copies = copy.deepcopy(parts, shared)
         forked.registry, forked.executor, forked.overrides, forked.absences, forked.alerts, forked.cost = copies
         forked.predictor, forked.policy, forked.waiting, forked.homes = None, policy, Waiting(), Homes()
+        forked.contexts = Contexts()
         return forked
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -144,6 +165,7 @@ class Controller:
                 if isinstance(event, WorkerLoad):
                     self.cost.observe(event, self.registry)
         self.waiting.observe(event)
+        self.contexts.observe(event)
         self.homes.observe(event, flip_loses=self.config.cache == "cold")
         if self.predictor is not None:
             self.predictor.observe(stamped)
@@ -196,8 +218,16 @@ class Controller:
         self._expire_proposal(t_ns)
         if self.decides_at(t_ns):
             self._next_decision_ns = t_ns + nanoseconds(self.config.decide_s)
+            self._admit(t_ns, step)
             self._decide(t_ns, upto_hub_seq, step)
         return step
+
+    def _admit(self, t_ns: int, step: Step) -> None:
+        """Say how many live trajectories the caches hold: where that has changed, and from time to time again."""
+        said, now = self.admission, admission(self.contexts, self.registry, self.config, t_ns)
+        if said is None or _differs(said.limit, now.limit) or t_ns - said.tick_ns >= nanoseconds(_TELL_AGAIN_S):
+            self.admission = now
+            step.events.append(now)
 
     def look(self, t_ns: int, perfect: tuple[ForecastRow, ...] = ()) -> Frame | None:
         """The forecast of the tick at ``t_ns``, ahead of it: that tick takes it over. None where none is made."""

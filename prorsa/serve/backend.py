@@ -10,6 +10,7 @@ from prorsa.cluster.effects import Effect
 from prorsa.events import EffectResult
 
 EFFECT_TOPIC = b"effect"
+ADMISSION_TOPIC = b"admission"
 
 
 class Backend(Protocol):
@@ -20,6 +21,10 @@ class Backend(Protocol):
 
     async def perform(self, effect: Effect) -> EffectResult | None:
         """Perform an effect; None where the workers themselves publish what came of it."""
+        ...
+
+    async def admit(self, limit: int | None) -> None:
+        """Let so many trajectories be live at a time; None for no limit."""
         ...
 
     async def close(self) -> None:
@@ -43,6 +48,11 @@ class EmbeddedBackend:
         """Send the effect to the cluster, which publishes the result."""
         self._sent += 1
         await self._socket.send_multipart(wire.pack(EFFECT_TOPIC, self._sent, wire.encode(effect)))
+
+    async def admit(self, limit: int | None) -> None:
+        """Send the limit to the cluster."""
+        self._sent += 1
+        await self._socket.send_multipart(wire.pack(ADMISSION_TOPIC, self._sent, wire.encode(limit)))
 
     async def close(self) -> None:
         """Close the socket."""

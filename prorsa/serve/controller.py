@@ -26,7 +26,7 @@ from prorsa.control.controller import INPUT_TYPES, Controller, Step
 from prorsa.control.replay import fold, ticks_of
 from prorsa.control.view import make_view
 from prorsa.errors import UnavailableError
-from prorsa.events import AnyEvent, Command, Flip, Override, Stamped, type_name
+from prorsa.events import Admission, AnyEvent, Command, Flip, Override, Stamped, type_name
 from prorsa.forecast.predictor import ForecastConfig, Predictor
 from prorsa.forecast.warm import warm_up
 from prorsa.serve.backend import Backend
@@ -163,19 +163,22 @@ class ControllerService:
     def _carry_out(self, step: Step) -> None:
         if step.events:
             self._publisher.publish_all(step.events)
-        if step.effects:
-            task = asyncio.create_task(self._perform(step))
+        limits = [event.limit for event in step.events if isinstance(event, Admission) and event.mode == "gate"]
+        if step.effects or limits:
+            task = asyncio.create_task(self._perform(step, limits))
             self._effects.add(task)
             task.add_done_callback(self._effects.discard)
 
-    async def _perform(self, step: Step) -> None:
+    async def _perform(self, step: Step, limits: list[int | None]) -> None:
         # Intent first: a side effect whose announcement is not in the journal would be forgotten by a restart.
         if not await asyncio.to_thread(self._publisher.flush, JOURNALLED_WITHIN_S):
             log.warning("hub silent: effects held back", effects=[effect.effect_id for effect in step.effects])
             return
+        assert self._backend is not None
+        for limit in limits:
+            await self._backend.admit(limit)
         for effect in step.effects:
             log.info("effect", action=effect.action, worker=effect.worker_id, role=effect.role, epoch=effect.epoch)
-            assert self._backend is not None
             result = await self._backend.perform(effect)
             if result is not None:
                 self._publisher.publish(result)

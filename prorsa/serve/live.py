@@ -89,6 +89,10 @@ class OwnedBackend:
         """Perform an effect on a live worker."""
         return await self._backend.perform(effect)
 
+    async def admit(self, limit: int | None) -> None:
+        """Let so many trajectories be live."""
+        await self._backend.admit(limit)
+
     async def close(self) -> None:
         """Close the session."""
         await self._session.close()

@@ -1,8 +1,10 @@
 """What a controller calls: the role table, and the steps of a flip."""
 
+from typing import Annotated
+
 import structlog
 from aiohttp import web
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
 from prorsa.cluster.router.dispatch import Dispatcher
 from prorsa.cluster.router.drain import drain
@@ -34,6 +36,13 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_kept: bool = False
 
 
+class AdmissionAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many sessions may be live at this router; None for no limit."""
+
+    limit: Annotated[int, Meta(ge=1)] | None
+    lease_epoch: int | None = None
+
+
 class PairAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pair to prove now."""
 
@@ -58,6 +67,7 @@ class AdminApi:
         return [
             web.get("/prorsa/table", self.get_table),
             web.put("/prorsa/table", self.put_table),
+            web.put("/prorsa/admission", self.put_admission),
             web.post("/prorsa/canary", self.canary),
             web.post("/prorsa/fence/{worker}", self.fence),
             web.post("/prorsa/drain/{worker}", self.drain),
@@ -77,6 +87,7 @@ class AdminApi:
                 "version": table.version,
                 "paused": sorted(self._fleet.paused),
                 "queued": len(self._dispatcher.queue),
+                "held": self._dispatcher.gate.held,
                 "workers": rows,
                 "pairs": sorted(table.proven),
             }
@@ -89,6 +100,14 @@ class AdminApi:
             self._fleet.table.forget_old_lives()
             self._fleet.note_change()
         return reply({"applied": applied})
+
+    async def put_admission(self, request: web.Request) -> web.Response:
+        """Let so many sessions be live from now on; first turns of others wait."""
+        asked = await read_as(request, AdmissionAsked)
+        self._fleet.table.check_lease(asked.lease_epoch)
+        gate = self._dispatcher.gate
+        gate.set_limit(asked.limit)
+        return reply({"limit": gate.limit, "live": gate.live, "held": gate.held})
 
     async def fence(self, request: web.Request) -> web.Response:
         """Send nothing new to the worker."""

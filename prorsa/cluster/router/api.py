@@ -47,6 +47,7 @@ class GenerationApi:
         key = request.query.get("session_id") or session_key(request.headers, await read_object(request))
         if key is None:
             raise InputError("which session: give ?session_id=")
+        self._dispatcher.gate.leave(key)
         return reply({"finished": self._dispatcher.sessions.finish(key)})
 
     def _handler(self, kind: Kind) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

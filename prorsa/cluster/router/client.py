@@ -45,6 +45,10 @@ class RouterClient:
         """Set the role table; False if the router has this one, or a newer one, already."""
         return bool((await self._call("PUT", "/prorsa/table", table, 5.0))["applied"])
 
+    async def put_admission(self, limit: int | None, lease_epoch: int | None) -> None:
+        """Let so many sessions be live at the router; None for no limit."""
+        await self._call("PUT", "/prorsa/admission", {"limit": limit, "lease_epoch": lease_epoch}, 5.0)
+
     async def _call(self, method: str, path: str, body: object, timeout_s: float) -> dict[str, Any]:
         limit = aiohttp.ClientTimeout(total=timeout_s, sock_connect=2.0)
         data = None if body is None else msgspec.json.encode(body)

@@ -9,6 +9,7 @@ from prorsa.cluster.router.attempt import Attempt, Cut, Done, Lost, Outcome, Ref
 from prorsa.cluster.router.choose import Limits, Pair, Pool, Wish
 from prorsa.cluster.router.config import RouterConfig
 from prorsa.cluster.router.fleet import Fleet
+from prorsa.cluster.router.gate import Gate
 from prorsa.cluster.router.inbound import Single
 from prorsa.cluster.router.jobs import Answer, Job, Sink
 from prorsa.cluster.router.merge import Segment, cut_at_seam, same_weights, weight_version
@@ -54,6 +55,7 @@ class Dispatcher:
         self.fleet = fleet
         self.sessions = sessions
         self.loads = Loads()
+        self.gate = Gate(time.monotonic)
         self.jobs: dict[str, Job] = {}
         self._notes = notes
         self._state = state
@@ -85,13 +87,20 @@ class Dispatcher:
             return error_answer(503, "the ready queue is full: try again", retry_after_s=self.config.retry_after_s)
         job = self._job(single, session, trajectory_id, sink)
         self.jobs[job.request_id] = job
+        try:
+            if session is not None and not await self.gate.enter(session.key):
+                return aborted_answer(job)
+            return await self._noted(job)
+        finally:
+            del self.jobs[job.request_id]
+
+    async def _noted(self, job: Job) -> Answer:
         began, answer = time.monotonic(), None
         self._notes.arrived(job)
         try:
             answer = await self._until_answered(job)
             return answer
         finally:
-            del self.jobs[job.request_id]
             if answer is None or answer.status != 200:
                 self._notes.failed(job, "abort" if answer is None else "error")
             end = "gone" if answer is None else answer.finish if answer.status == 200 else str(answer.status)
@@ -307,6 +316,8 @@ class Dispatcher:
 
     def _take_back(self, job: Job) -> None:
         job.aborted = True
+        if job.session is not None:
+            self.gate.drop(job.session.key)
         if job.waiting is not None:
             self.queue.drop(job.waiting)
         if job.attempt is not None:

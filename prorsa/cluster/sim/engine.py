@@ -9,7 +9,7 @@ from prorsa.cluster.sim.flips import cancel_answered, check_effects, effect_due
 from prorsa.cluster.sim.heap import clear_timer, fault_timer, sampler_timer, set_timer, tick_timer
 from prorsa.cluster.sim.interrupts import cancel_marked, cut_off, end_update, halt
 from prorsa.cluster.sim.jit import entry, kernel
-from prorsa.cluster.sim.lifecycle import begin, begin_update, rewarded, sandbox_ready, tool_returned
+from prorsa.cluster.sim.lifecycle import admit_held, begin, begin_update, rewarded, sandbox_ready, tool_returned
 from prorsa.cluster.sim.prefill import begin_prefill, end_prefill, enqueue, transferred
 from prorsa.cluster.sim.router import route
 from prorsa.cluster.sim.state import (
@@ -116,6 +116,13 @@ def _end_step(s: State, w: int) -> None:
         cancel_marked(s)
     s.workers[w].kick = 1
     s.totals[0].kick = 1
+
+
+@entry
+def open_gate(s: State, limit: int) -> None:
+    """From now on so many trajectories may be admitted at a time, 0 for no limit; running ones go on in any case."""
+    s.totals[0].gate = limit
+    admit_held(s)
 
 
 @entry

@@ -101,7 +101,31 @@ def tool_returned(s: State, i: int) -> None:
 
 @kernel
 def arrive(s: State, i: int) -> None:
-    """The request of the trajectory's turn arrives at the router."""
+    """The request of the trajectory's turn arrives at the router, which may hold the first one."""
+    totals, trajectory = s.totals[0], s.trajectories[i]
+    if trajectory.admitted == 0:
+        trajectory.held = totals.gate > 0 and totals.admitted >= totals.gate
+        if trajectory.held != 0:
+            trajectory.phase = SANDBOX
+            return
+        trajectory.admitted = 1
+        totals.admitted += 1
+    _enter(s, i)
+
+
+@kernel
+def admit_held(s: State) -> None:
+    """Let first turns in that wait at the gate, in the order of dispatch: so a group's members follow one another."""
+    totals = s.totals[0]
+    for i in range(totals.next_dispatch):
+        if totals.gate > 0 and totals.admitted >= totals.gate:
+            return
+        if s.trajectories[i].held != 0:
+            arrive(s, i)
+
+
+@kernel
+def _enter(s: State, i: int) -> None:
     trajectory = s.trajectories[i]
     turn = s.turns[trajectory.turn]
     trajectory.phase = READY
@@ -172,7 +196,11 @@ def end(s: State, i: int, aborted: int) -> None:
         s.ranks[trajectory.home].homes -= 1
     totals.in_flight -= 1
     totals.ended += 1
+    totals.admitted -= trajectory.admitted
+    trajectory.held = 0
     log(s, records.ENDED, i, aborted)
+    if totals.gate > 0:
+        admit_held(s)
     if aborted == 0:
         _count_group(s, i)
     after_ends(s)

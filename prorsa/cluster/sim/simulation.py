@@ -148,6 +148,16 @@ class Simulation:
         self._note_split()
         return events
 
+    def admit(self, limit: int | None) -> list[Timed]:
+        """Let the first turns of so many trajectories in at a time, from now on; None for no limit.
+
+        Others wait at the router, unseen, in the order of their dispatch. Turns of trajectories that have begun never
+        do. Returns what happened at once.
+        """
+        engine.open_gate(self._state, limit or 0)
+        engine.follow_up(self._state)
+        return self._drain_log()
+
     def register_again(self) -> list[Timed]:
         """All workers come back as after a restart: serving in the role that they have, whatever flip they were in.
 

@@ -148,6 +148,8 @@ TOTALS = np.dtype(
         ("effects", "i8"),  # workers with an effect under way
         ("answered", "i8"),  # an effect has just been answered
         ("marked", "i8"),  # requests that a drain cancels at the end of their step
+        ("gate", "i8"),  # trajectories that may be admitted at a time; 0 for no limit
+        ("admitted", "i8"),  # trajectories whose first turn has been let in and that have not ended
         ("turns", "i8"),
         ("prompt", "i8"),
         ("resumed", "i8"),
@@ -195,6 +197,8 @@ TRAJECTORY = np.dtype(
         ("slot", "i8"),  # in the running batch
         ("cancel", "i8"),  # worker at which it is to be cancelled at the end of the step, or is being cancelled
         ("why", "i8"),  # it is cancelled, of `prorsa.cluster.sim.records`
+        ("admitted", "i8"),  # its first turn has been let in
+        ("held", "i8"),  # its first turn waits at the gate; it is in phase SANDBOX then, without a timer
         ("doomed", "i8"),  # the sampler has cut it off
         ("aborted", "i8"),  # it has ended by that
         ("prompt", "i8"),  # of this attempt: the turn's prompt and what is kept of its output
