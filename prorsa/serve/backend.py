@@ -4,6 +4,7 @@ from typing import Protocol
 
 import zmq
 import zmq.asyncio
+from msgspec import Struct
 
 from prorsa.bus import wire
 from prorsa.cluster.effects import Effect
@@ -11,6 +12,12 @@ from prorsa.events import EffectResult
 
 EFFECT_TOPIC = b"effect"
 ADMISSION_TOPIC = b"admission"
+
+
+class AdmissionLimit(Struct, frozen=True):
+    """Trajectories that may be live at a time; None for no limit."""
+
+    limit: int | None
 
 
 class Backend(Protocol):
@@ -52,7 +59,7 @@ class EmbeddedBackend:
     async def admit(self, limit: int | None) -> None:
         """Send the limit to the cluster."""
         self._sent += 1
-        await self._socket.send_multipart(wire.pack(ADMISSION_TOPIC, self._sent, wire.encode(limit)))
+        await self._socket.send_multipart(wire.pack(ADMISSION_TOPIC, self._sent, wire.encode(AdmissionLimit(limit))))
 
     async def close(self) -> None:
         """Close the socket."""

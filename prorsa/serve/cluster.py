@@ -22,7 +22,7 @@ from prorsa.errors import EventError, UnavailableError
 from prorsa.events import AnyEvent, Role
 from prorsa.forecast.warm import warm_up
 from prorsa.run import RunPlan
-from prorsa.serve.backend import ADMISSION_TOPIC, cluster_endpoint
+from prorsa.serve.backend import ADMISSION_TOPIC, AdmissionLimit, cluster_endpoint
 from prorsa.serve.rundir import RunDir
 from prorsa.simulate import make_simulation
 
@@ -98,7 +98,7 @@ class EmbeddedCluster:
                 try:
                     frame = wire.unpack(parts[1:])
                     if frame.topic == ADMISSION_TOPIC:
-                        self._publish(self._sim.admit(wire.decode(int | None, frame.payload)))
+                        self._publish(self._sim.admit(wire.decode(AdmissionLimit, frame.payload).limit))
                         continue
                     effect = wire.decode(Effect, frame.payload)
                 except EventError as error:

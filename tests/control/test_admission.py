@@ -3,7 +3,7 @@
 import pytest
 
 from prorsa.cluster.registry import Worker
-from prorsa.control.admission import GROWTH, Contexts, admission
+from prorsa.control.admission import FILL, GROWTH, Contexts, admission
 from prorsa.control.config import ControlConfig
 from prorsa.events import AnyEvent, LlmEnd, TrajectoryDispatched, TrajectoryEnd, TrajectoryReady
 from tests.sim.pools import Trip, Turn, make_profile, pool
@@ -44,7 +44,7 @@ def test_what_has_ended_outweighs_that_turn_by_turn() -> None:
 def test_the_number_is_the_room_where_prefill_is_by_the_mean_context() -> None:
     workers = [worker("w0", "prefill"), worker("w1", "prefill"), worker("w2", "decode")]
     said = admission(contexts(DISPATCHED), workers, ControlConfig(host_kv_tokens=50_000), 0)
-    assert said.limit == 2 * 150_000 // 2_000
+    assert said.limit == int(FILL * 2 * 150_000 / 2_000)
     assert "2 worker(s) hold 0.30 M tokens" in said.reason
 
 
