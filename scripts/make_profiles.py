@@ -66,6 +66,7 @@ def make(request: Request) -> Profile:
 def _noted(profile: Profile, note: str) -> Profile:
     return msgspec.structs.replace(profile, provenance=f"{profile.provenance} {note}")
 
+
 def main() -> None:
     """Make those that are named, or all."""
     wanted = sys.argv[1:]

@@ -12,9 +12,9 @@ from prorsa.simulate import simulate
 @pytest.mark.parametrize("policy", ["analytic", "static:3:3"])
 def test_a_run_in_which_workers_die_and_slow_down_ends_with_every_token(policy: str) -> None:
     faults = (
-        Fault(worker=0, at_s=40.0, kind="dies", for_s=60.0),
+        Fault(worker=5, at_s=20.0, kind="dies", for_s=20.0),  # amid the first burst, while it decodes
         Fault(worker=4, at_s=60.0, kind="slows", for_s=50.0, factor=4.0),
-        Fault(worker=5, at_s=130.0, kind="dies", for_s=20.0),
+        Fault(worker=0, at_s=130.0, kind="dies", for_s=60.0),
     )
     quick = load_scenario("quick")
     scenario = msgspec.structs.replace(quick, faults=faults)

@@ -1,6 +1,6 @@
 """What the demand of the next seconds really is: the engine run on, with nobody changing the split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,10 @@ def demand_ahead(state: State, horizons_s: Sequence[float], room: int) -> dict[f
     start_s = float(state.totals["now_s"][0])
     longest_s = max(horizons_s)
     backlog = _backlog(state)
-    log, kv = _run_on(state, start_s + longest_s, room)
-    settled, _ = _run_on(state, start_s + longest_s + _SETTLE_S, room)
+    kv = [(start_s, _decode_kv(state))]
+    log, later_kv = run_on(state, start_s + longest_s, room, _decode_kv)
+    kv += later_kv
+    settled, _ = run_on(state, start_s + longest_s + _SETTLE_S, room, _decode_kv)
     arrivals = _arrivals(log, np.concatenate([log, settled]))
     admissions = _admissions(log, state)
     return {
@@ -60,17 +62,19 @@ def _backlog(state: State) -> int:
     return int(rows["owed"][sent].sum() + (prompts - np.minimum(best, prompts - 1)).sum())
 
 
-def _run_on(state: State, until_s: float, room: int) -> tuple[NDArray[np.void], list[tuple[float, float]]]:
-    """Records until then, and the KV that decode holds, once a second."""
+def run_on(
+    state: State, until_s: float, room: int, kv_of: Callable[[State], float]
+) -> tuple[NDArray[np.void], list[tuple[float, float]]]:
+    """Run the engine on with nobody acting on the pool: its records until then, and (time, KV tokens) each second."""
     logs = []
-    kv = [(float(state.totals["now_s"][0]), _decode_kv(state))]
+    kv = []
     while True:
         stopped = engine.run(state, until_s, room)
         count = int(state.totals["logged"][0])
         logs.append(state.log[:count].copy())
         state.totals["logged"] = 0
         if stopped == engine.TICKED:
-            kv.append((float(state.totals["now_s"][0]), _decode_kv(state)))
+            kv.append((float(state.totals["now_s"][0]), float(kv_of(state))))
         elif stopped in (engine.REACHED, engine.FINISHED):
             return np.concatenate(logs), kv
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.cluster.sim import state as st
+from prorsa.cluster.sim.allocation import replan
 from prorsa.cluster.sim.decode_clock import end_block_at, steps_done
 from prorsa.cluster.sim.heap import set_timer
 from prorsa.cluster.sim.jit import entry, kernel
@@ -70,7 +71,7 @@ def with_workload(state: State, workload: Workload) -> State:
     """
     stage = _STAGES[state.trajectories["phase"]]
     began_s = _began_s(state, stage)
-    moved = st.replan(state, workload)
+    moved = replan(state, workload)
     begun = stage != at.WAITING
     shift = moved.plan["first_turn"][:-1] - state.plan["first_turn"][:-1]
     moved.trajectories["turn"] += np.where(begun, shift, 0)

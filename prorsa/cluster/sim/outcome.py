@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.cluster.sim import engine, records
+from prorsa.cluster.sim import records
 from prorsa.cluster.sim.decode_clock import output_of
+from prorsa.cluster.sim.demand import run_on
 from prorsa.cluster.sim.jit import entry
 from prorsa.cluster.sim.state import FETCH, PREFILL, QUEUED, READY, ROLE_MIXED, State
 
@@ -48,7 +49,7 @@ def outcome(state: State, horizons_s: Sequence[float], room: int) -> dict[float,
     start_s = float(state.totals["now_s"][0])
     longest_s = max(horizons_s)
     backlog = _Backlog(state)
-    log, kv = _run_on(state, start_s + longest_s, room)
+    log, kv = run_on(state, start_s + longest_s, room, _held_kv)
     computed = _computed(state, np.concatenate([log, _settle(state, start_s + longest_s, room)]))
     ready = log[log["kind"] == records.READY]
     arrivals = _or(computed[ready["a"]], ready["c"])
@@ -115,22 +116,8 @@ def _settle(state: State, until_s: float, room: int) -> NDArray[Any]:
         if not (_waiting(rows) & (rows["arrival_s"] <= until_s)).any():
             break
         at_s += _LOOK_S
-        logs.append(_run_on(state, at_s, room)[0])
+        logs.append(run_on(state, at_s, room, _held_kv)[0])
     return np.concatenate(logs)
-
-
-def _run_on(state: State, until_s: float, room: int) -> tuple[NDArray[Any], list[tuple[float, float]]]:
-    """Records until then, and the KV of what decode has admitted, once a second."""
-    logs, kv = [], []
-    while True:
-        stopped = engine.run(state, until_s, room)
-        count = int(state.totals["logged"][0])
-        logs.append(state.log[:count].copy())
-        state.totals["logged"] = 0
-        if stopped == engine.TICKED:
-            kv.append((float(state.totals["now_s"][0]), float(_held_kv(state))))
-        elif stopped in (engine.REACHED, engine.FINISHED):
-            return np.concatenate(logs), kv
 
 
 @entry

@@ -11,12 +11,13 @@ from prorsa.cluster.effects import Effect, failed
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim import checkpoint, engine, futures, narrate, records, report, telemetry
 from prorsa.cluster.sim.actuator import Actuator
+from prorsa.cluster.sim.allocation import allocate, burst_records
 from prorsa.cluster.sim.config import SimConfig, check_faults, check_inputs
 from prorsa.cluster.sim.decode_clock import output_so_far
 from prorsa.cluster.sim.demand import demand_ahead
 from prorsa.cluster.sim.heap import fault_timer, sampler_timer, set_timer, tick_timer
 from prorsa.cluster.sim.outcome import Outcome, outcome
-from prorsa.cluster.sim.state import ROLES, State, allocate, burst_records, duplicate
+from prorsa.cluster.sim.state import ROLES, State, duplicate
 from prorsa.cluster.workloads.standing import Standing
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import ConfigError
