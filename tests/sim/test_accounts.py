@@ -12,7 +12,7 @@ from prorsa.cluster.effects import Effect
 from prorsa.cluster.profile import Experts, Profile
 from prorsa.cluster.sim.config import Fault
 from prorsa.cluster.sim.simulation import Simulation
-from prorsa.events import LlmEnd, Role, TrajectoryEnd
+from prorsa.events import LlmEnd, LlmPrefillEnd, Role, TrajectoryEnd
 from tests.sim.pools import ORDER, Flipper, Trip, Turn, check, make_profile, of, pool
 
 TIGHT_KV = 4_000
@@ -236,3 +236,16 @@ def test_capacity_holds_and_retraction_keeps_every_token(
         check(sim)
     finish(sim, seen)
     assert sim.report()["retractions"] > 0
+
+
+def test_an_answer_that_ends_beside_others_prefill_ends_with_that_step() -> None:
+    """Its rank has nothing to compute, decodes while the other prefills chunk by chunk, and is done at once."""
+    made = [Trip((Turn(500, 3),)), Trip((Turn(6_000, 5),))]
+    sim = pool(made, ("mixed",), profile=make_profile(ranks=2))
+    seen: list[Any] = []
+    while not sim.done:
+        seen += sim.advance(sim.now_s + 0.01)
+        check(sim)
+    ended = [t for t, event in of(seen, LlmEnd) if event.trajectory_id == "t00000"]  # type: ignore[attr-defined]
+    computed = [t for t, event in of(seen, LlmPrefillEnd) if event.computed_tokens == 6_000]  # type: ignore[attr-defined]
+    assert ended[0] < computed[0]
