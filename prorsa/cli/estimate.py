@@ -58,7 +58,7 @@ def run_estimate(options: EstimateOptions) -> int:
         workers=run.workers,
         concurrency=run.concurrency,
         mode="async",
-        workload="recorded",
+        workload="coding",  # a scenario names a class; the trajectories are the recording's
         cache=options.cache,
         host_kv_tokens=options.host_kv_tokens,
     )

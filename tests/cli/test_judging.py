@@ -1,5 +1,6 @@
 """``estimate`` and ``evaluate``: what they print and draw, and one clear line for bad input."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,26 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
 def test_evaluate_asks_for_a_scenario() -> None:
     with pytest.raises(ProrsaError, match="name a scenario"):
         call(["evaluate", "lookahead"])
+
+
+POOL = """
+profile = "qwen3-32b-h200-tp2"
+workers = 2
+concurrency = 4
+mode = "async"
+workload = "coding"
+trajectories = 6
+max_turns = 2
+"""
+
+
+def test_a_recorded_run_is_estimated_with_what_the_recording_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, place = tmp_path / "tiny.toml", str(tmp_path / "journal")
+    file.write_text(POOL)
+    call(["simulate", str(file), "--policy", "static:1:1", "--no-forecast", "--record", place, "--json"])
+    capsys.readouterr()
+    assert call(["estimate", place, "--policy", "static:1:1", "--draws", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["present_policy"], found["gain"], found["flips_per_hour"]) == ("static:1:1", 1.0, 0.0)
