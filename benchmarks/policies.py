@@ -19,7 +19,7 @@ from prorsa.cli.options import seeds_of
 from prorsa.cli.progress import batch_progress
 from prorsa.figures import Comparison, Run, Standing, compare
 from prorsa.run import RunPlan
-from prorsa.runner import ProcessExecutor, run_cells
+from prorsa.runner import ProcessExecutor, SerialExecutor, run_cells
 from prorsa.runner.simulations import simulation_cells
 from prorsa.tuning import settle
 
@@ -46,17 +46,20 @@ class Rows:
     def make(self, plans: Sequence[RunPlan], jobs: int) -> list[Run]:
         """The rows of these plans; those that are missing are made and kept."""
         missing = [plan for plan in plans if _asked(plan) not in self._rows]
-        if missing:
-            cells = simulation_cells(missing, [None] * len(missing))
+        # One process keeps each run as it is made; several take all that is missing, so that none of them idles.
+        for batch in [[plan] for plan in missing] if jobs == 1 else [missing] if missing else []:
+            cells = simulation_cells(batch, [None] * len(batch))
             with batch_progress([cell.name for cell in cells]) as watch:
-                rows = run_cells(cells, ProcessExecutor(jobs), watch)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as file:
-                for row in rows:
-                    kept = {name: value for name, value in row.items() if name != "split"}
-                    self._rows[_key(kept)] = kept
-                    file.write(json.dumps(kept) + "\n")
+                self._keep(run_cells(cells, SerialExecutor() if jobs == 1 else ProcessExecutor(jobs), watch))
         return [self._rows[_asked(plan)] for plan in plans]
+
+    def _keep(self, rows: Sequence[Run]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            for row in rows:
+                kept = {name: value for name, value in row.items() if name != "split"}
+                self._rows[_key(kept)] = kept
+                file.write(json.dumps(kept) + "\n")
 
 
 def _key(run: Run) -> tuple[str, str, int]:
