@@ -48,8 +48,10 @@ def _table(points: Sequence[Point]) -> list[str]:
     ]
     for keeping in FLIPPED_KEEPING:
         own = [point for point in points if (point.tier, point.cache) == keeping]
-        for system in dict.fromkeys(point.system for point in own):
+        for system in (COLOCATED, COLOCATED_TUNED, STATIC_BEST, ANALYTIC):
             cells = {point.concurrency: cell(point) for point in own if point.system == system}
+            if not cells:
+                continue
             lines += [
                 f"| {name_of(keeping)} | {system} | " + " | ".join(cells.get(c, "") for c in concurrencies) + " |"
             ]
@@ -123,4 +125,5 @@ def _panel(axis: "Axes", points: Sequence[Point], field: str) -> None:
         line = sorted((point.concurrency, getattr(point, field)) for point in own)
         if line:
             axis.plot(*zip(*line, strict=True), color=colour, marker=marker, ls=style, ms=4, lw=1.4, label=label)
+    axis.set_xticks(sorted({point.concurrency for point in points}))
     axis.grid(alpha=0.25)

@@ -31,15 +31,15 @@ POOLS: Final = {
     "dp": Pool(
         "v32-coding-async",
         "DeepSeek-V3.2, 8 workers of DP8",
-        ("static:3:5", "static:4:4", "static:5:3", "static:6:2", "static:7:1"),
-        (128, 256, 512),
+        ("static:2:6", "static:3:5", "static:4:4", "static:5:3", "static:6:2", "static:7:1"),
+        (512, 256, 128),
         1_500.0,
         1_500.0,
     ),
     "tp": Pool(
         "coding-async",
         "Qwen3-32B, 8 workers of TP2",
-        ("static:1:7", "static:2:6", "static:3:5", "static:4:4", "static:5:3", "static:6:2"),
+        ("static:1:7", "static:2:6", "static:3:5", "static:4:4", "static:5:3", "static:6:2", "static:7:1"),
         (32, 64, 96, 128),
         3_000.0,
         3_000.0,

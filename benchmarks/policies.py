@@ -50,7 +50,8 @@ class Rows:
         for batch in [[plan] for plan in missing] if jobs == 1 else [missing] if missing else []:
             cells = simulation_cells(batch, [None] * len(batch))
             with batch_progress([cell.name for cell in cells]) as watch:
-                self._keep(run_cells(cells, SerialExecutor() if jobs == 1 else ProcessExecutor(jobs), watch))
+                rows = run_cells(cells, SerialExecutor() if jobs == 1 else ProcessExecutor(jobs), watch)
+            self._keep(rows)
         return [self._rows[_asked(plan)] for plan in plans]
 
     def _keep(self, rows: Sequence[Run]) -> None:
