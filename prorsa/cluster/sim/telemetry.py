@@ -69,24 +69,28 @@ def loads(state: State, profiles: tuple[Profile, ...]) -> Iterator[WorkerLoad]:
 def progress(state: State, narrator: Narrator) -> Iterator[LlmProgress]:
     """Output so far of all that decodes, and prompt tokens computed of all that prefills, worker by worker."""
     for w in range(len(state.workers)):
-        output: list[tuple[str, int]] = []
+        output = _decoding(state, w, narrator)
         prefilled: list[tuple[str, int]] = []
         for rank in range(state.workers["first_rank"][w], state.workers["end_rank"][w]):
-            output += _decoding(state, rank, narrator)
             prefilled += _prefilling(state, rank, narrator)
         if output or prefilled:
-            yield LlmProgress(worker_id=worker_id(w), output=tuple(output), prefilled=tuple(prefilled))
+            yield LlmProgress(worker_id=worker_id(w), output=output, prefilled=tuple(prefilled))
 
 
-def _decoding(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[str, int]]:
-    w = int(state.ranks["worker"][rank])
-    steps = int(state.ranks["steps"][rank]) + steps_done(state, w)
-    running = state.running[rank, : state.ranks["running"][rank]]
-    rows = state.trajectories[running]
-    tokens = rows["output"] + steps - rows["join_step"]
-    columns = (running, rows["turn"], rows["attempt"], tokens)
-    for i, turn, attempt, count in zip(*(column.tolist() for column in columns), strict=True):
-        yield narrator.rid(i, turn, attempt), count
+def _decoding(state: State, w: int, narrator: Narrator) -> tuple[tuple[str, int], ...]:
+    """Of all ranks of a worker, rank by rank."""
+    ranks = state.ranks[state.workers["first_rank"][w] : state.workers["end_rank"][w]]
+    slots = state.running[state.workers["first_rank"][w] : state.workers["end_rank"][w]]
+    counts = ranks["running"]
+    running = slots[np.arange(slots.shape[1]) < counts[:, None]]
+    if not len(running):
+        return ()
+    table = state.trajectories
+    steps = np.repeat(ranks["steps"] + steps_done(state, w), counts)
+    tokens = table["output"][running] + steps - table["join_step"][running]
+    columns = (running, table["turn"][running], table["attempt"][running])
+    rids = map(narrator.rid, *(column.tolist() for column in columns))
+    return tuple(zip(rids, tokens.tolist(), strict=True))
 
 
 def _prefilling(state: State, rank: int, narrator: Narrator) -> Iterator[tuple[str, int]]:
