@@ -21,11 +21,19 @@ Progress = Callable[[Simulation], None]
 
 
 def make_simulation(
-    plan: RunPlan, workload: Workload | None = None, *, emit: bool = True, roles: list[Role] | None = None
+    plan: RunPlan,
+    workload: Workload | None = None,
+    *,
+    emit: bool = True,
+    roles: list[Role] | None = None,
+    report_s: int = 1,
 ) -> Simulation:
-    """The simulated cluster of a plan, with the roles that its policy starts from, or with other ``roles``."""
+    """The simulated cluster of a plan, with the roles that its policy starts from, or with other ``roles``.
+
+    Its workers report every ``report_s``.
+    """
     return Simulation(
-        _sim_config(plan),
+        _sim_config(plan, report_s),
         profile_of(plan),
         workload or make_workload(plan),
         roles or initial_roles(plan),
@@ -139,7 +147,7 @@ def _wants_events(plan: RunPlan, policy: Policy, recorder: Recorder | None) -> b
     return plan.control.forecast is not None or recorder is not None or policy.needs_events or gated
 
 
-def _sim_config(plan: RunPlan) -> SimConfig:
+def _sim_config(plan: RunPlan, report_s: int) -> SimConfig:
     scenario = plan.scenario
     mixed = colocated_settings(plan.control.policy)
     return SimConfig(
@@ -158,5 +166,6 @@ def _sim_config(plan: RunPlan) -> SimConfig:
         faults=scenario.faults,
         flip=scenario.flip,
         seed=plan.seed,
+        report_s=report_s,
         prefill_interval=mixed.prefill_interval if mixed else 0,
     )

@@ -9,6 +9,7 @@ back to it on the bus and are ignored: it knows them.
 import copy
 import hashlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from prorsa.clock import nanoseconds
@@ -17,6 +18,7 @@ from prorsa.cluster.executor import Actions, Executor
 from prorsa.cluster.registry import Registry
 from prorsa.control.absence import Absences
 from prorsa.control.admission import Contexts, admission
+from prorsa.control.actions import action_mask
 from prorsa.control.alerts import Alerts
 from prorsa.control.commands import handle
 from prorsa.control.config import ControlConfig
@@ -290,6 +292,7 @@ class Controller:
         """What the policy gets to see now; there must be at least two workers that can take different roles."""
         bounds = self.overrides.bounds(self.registry)
         assert bounds is not None
+        pool = self.pool(t_ns)
         capacities = [worker.kv_capacity for worker in self.registry if worker.kv_capacity is not None]
         return Context(
             t_ns=t_ns,
@@ -304,6 +307,8 @@ class Controller:
             flips_under_way=len(self.executor),
             homes=self.homes,
             flush_ns=self._flush_ns,
+            parallel_flips=pool.parallel_flips,
+            allowed_actions=partial(action_mask, pool, bounds),
         )
 
     def _decision(self, want: Want, plan: Plan, t_ns: int, upto_hub_seq: int) -> Decision:

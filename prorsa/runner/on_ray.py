@@ -71,6 +71,11 @@ class RayExecutor:
             return Outcome(number, error=RuntimeError(f"lost {RETRIES + 1} times: {' '.join(str(error).split())}"))
         return Outcome(number, outcome.result, outcome.error)
 
+    @property
+    def ray(self) -> Any:  # noqa: ANN401 - Ray need not be installed
+        """Ray itself, connected."""
+        return self._ray
+
     def close(self) -> None:
         """Leave the cluster, if this executor has joined it; a ``local`` one ends."""
         if self._mine:

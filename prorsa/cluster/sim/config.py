@@ -90,6 +90,7 @@ class SimConfig:
         flip: how long the parts of a flip take.
         prefill_interval: decode steps, at least, of a colocated worker between two prefill steps while any of its
             requests decodes: SGLang's ``--prefill-decode-interval`` (0 by default, and so is its minimum batch).
+        report_s: whole seconds between two load reports of a worker.
         seed: the seed that the workload was made with, for the run's first event.
     """
 
@@ -109,6 +110,7 @@ class SimConfig:
     faults: tuple[Fault, ...] = ()
     flip: FlipTimes = field(default_factory=FlipTimes)
     prefill_interval: int = 0
+    report_s: int = 1
     seed: int | None = None
 
     def __post_init__(self) -> None:

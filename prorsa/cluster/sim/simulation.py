@@ -265,7 +265,9 @@ class Simulation:
         return [(self.now_s, event) for event in events]
 
     def _tick(self) -> list[Timed]:
-        """Telemetry of the second that has just gone by."""
+        """Telemetry of the second that has just gone by, where it is one that workers report in."""
+        if round(self.now_s) % self._config.report_s:
+            return []
         events: list[AnyEvent] = list(telemetry.loads(self._state, self._profiles))
         if self._emits:
             events += telemetry.progress(self._state, self._narrator)

@@ -14,7 +14,8 @@ its guards and its executor are the ones that run live; the environment only tak
 - **End**: ``terminated`` with the run, ``truncated`` after ``decisions`` steps.
 """
 
-from typing import Any, Final
+import pickle
+from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -24,11 +25,13 @@ from prorsa.clock import nanoseconds
 from prorsa.cluster.profile import Profile
 from prorsa.cluster.sim.bound import work_s
 from prorsa.cluster.workloads.workload import Workload
-from prorsa.control.actions import ACTIONS, ONLY_STAY, action_mask, shift_of
+from prorsa.control.actions import ACTIONS, ONLY_STAY, STAY, action_mask, shift_of
 from prorsa.control.controller import Controller
 from prorsa.control.learn.episodes import Domain, Episode, practice
 from prorsa.control.observation import FEATURES, observe
 from prorsa.control.plan import Pool
+from prorsa.control.policies.base import Policy
+from prorsa.control.policies.names import make_policy
 from prorsa.control.policies.ordered import Ordered
 from prorsa.control.solver import Bounds
 from prorsa.driving import Driver
@@ -40,6 +43,18 @@ Observation = NDArray[np.float32]
 
 DECISIONS: Final = 240
 """Decisions of an episode: 20 minutes of a run."""
+
+
+_WANDERING: Final = 0.1
+"""Share of a demonstration's moves that are made at random."""
+
+
+class Demonstration(NamedTuple):
+    """What experts did: float32[N, features], bool[N, actions], int64[N]."""
+
+    observations: NDArray[np.float32]
+    masks: NDArray[np.bool_]
+    actions: NDArray[np.int64]
 
 
 class RoleAllocation(gym.Env[Observation, np.int64]):
@@ -86,12 +101,59 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
         bounds = self._bounds()
         return ONLY_STAY.copy() if bounds is None else action_mask(self._pool(), bounds)
 
+    def order_of(self, policy: Policy) -> int:
+        """The action that comes nearest to what ``policy`` wants at the decision that is due, of those allowed."""
+        if self._bounds() is None:
+            return STAY
+        context = self._driver.controller.context(self._due_ns)
+        wanted = policy.decide(context).split.prefill - context.current.prefill
+        shifts = [shift_of(action, context.parallel_flips) for action in range(len(ACTIONS))]
+        # Of those in its direction the largest that does not overshoot: a guard that masks it says wait.
+        allowed = self.action_masks()
+        within = [
+            a for a, shift in enumerate(shifts) if allowed[a] and shift * wanted > 0 and abs(shift) <= abs(wanted)
+        ]
+        return max(within, key=lambda action: abs(shifts[action]), default=STAY)
+
+    def demonstrate(self, policies: tuple[str, ...], decisions: int) -> Demonstration:
+        """``decisions`` of the experts ``policies``, an expert an episode, from the states that they lead to.
+
+        Some moves are made at random instead, so that what an expert does in states that it avoids is seen too.
+        """
+        seen, masks, actions = [], [], []
+        rng = self.np_random
+        expert, observation = self._next_expert(policies, rng)
+        for _ in range(decisions):
+            mask, action = self.action_masks(), self.order_of(expert)
+            seen.append(observation)
+            masks.append(mask)
+            actions.append(action)
+            made = rng.choice(np.flatnonzero(mask)) if rng.random() < _WANDERING else action
+            observation, _, done, cut, _ = self.step(np.int64(made))
+            if done or cut:
+                expert, observation = self._next_expert(policies, rng)
+        return Demonstration(np.array(seen), np.array(masks), np.array(actions))
+
+    def snapshot(self) -> bytes:
+        """All of it, to go on from with :meth:`restore`: for checkpoints of training, by who wrote them."""
+        return pickle.dumps(self.__dict__)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go on where :meth:`snapshot` was taken; only for snapshots of one's own, since it may run what is in them."""
+        self.__dict__.update(pickle.loads(snapshot))  # noqa: S301 - a trainer's own checkpoint
+
+    def _next_expert(self, policies: tuple[str, ...], rng: np.random.Generator) -> tuple[Policy, Observation]:
+        observation, _ = self.reset()
+        return make_policy(policies[rng.integers(len(policies))]), observation
+
     def _start(self, episode: Episode) -> None:
         plan = episode.plan()
         workload, profile = make_workload(plan), profile_of(plan)
         self._policy = Ordered()
         controller = Controller(plan.control, Predictor(ForecastConfig()), self._policy)
-        self._driver = Driver(make_simulation(plan, workload), controller, plan.control.tick_s)
+        # Whatever workers report between two decisions, a decision goes by the last report before it.
+        simulation = make_simulation(plan, workload, report_s=round(plan.control.decide_s))
+        self._driver = Driver(simulation, controller, plan.control.tick_s)
         self._limit_tokens_per_s = _limit_tokens_per_s(profile, workload, episode.scenario.workers)
         self._taken = 0
         self._driver.advance()

@@ -1,7 +1,11 @@
 """What a policy may look at, what it answers, and what it promises."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from prorsa.cluster.registry import Worker
 from prorsa.control.config import ControlConfig
@@ -28,6 +32,9 @@ class Context:
         flips_under_way: workers on their way to another role.
         homes: whose prefix each worker holds.
         flush_ns: run time at which an announced weight update will drop the prefix caches; None without one.
+        parallel_flips: how many may be at a time.
+        allowed_actions: which of :data:`prorsa.control.actions.ACTIONS` the guards would carry out in full;
+            None where nobody has asked them.
     """
 
     t_ns: int
@@ -42,6 +49,8 @@ class Context:
     flips_under_way: int = 0
     homes: Homes = field(default_factory=Homes)
     flush_ns: int | None = None
+    parallel_flips: int = 1
+    allowed_actions: Callable[[], NDArray[np.bool_]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

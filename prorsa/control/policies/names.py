@@ -38,6 +38,8 @@ POLICIES: Final = (
     "analytic",
     "default",
     LOOKAHEAD,
+    "learned",
+    "learned:FILE",
     "static:P:D",
     "colocated",
     "colocated:N",
@@ -62,6 +64,11 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
 def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
     if name in ("analytic", "default"):
         return Analytic(name)
+    if name == "learned" or name.startswith("learned:"):
+        # It reads a file, with what else needs nobody: only whoever asks for it loads that.
+        from prorsa.control.learned import make_learned
+
+        return make_learned(name)
     if name == "ordered":
         return Ordered(name)
     if name == LOOKAHEAD:

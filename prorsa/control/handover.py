@@ -1,0 +1,118 @@
+"""When a learned policy gives the decision away, and when it takes it back.
+
+Three things end its turn: an observation outside the range that it was trained on, an output that is no number, and
+moves that have not paid: over the last few of them the pool has put out less after than before. The first two end it at
+once; it comes back after ``RETURN_S`` without either. The third ends it for ``SUSPENDED_S``.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.clock import seconds
+from prorsa.control.model import Card
+from prorsa.control.observation import FEATURES
+
+RETURN_S: Final = 60.0
+"""Time with nothing to object to after which it decides again."""
+SUSPENDED_S: Final = 300.0
+"""How long it does not decide after its moves have not paid."""
+MARGIN: Final = 0.1
+"""How far a feature may be outside its range in training, as a share of the range (at least of 1 / 10)."""
+JUDGED_MOVES: Final = 6
+"""Moves whose outcomes are known that it takes to judge."""
+LEAST_RATIO: Final = 0.85
+"""Geometric mean of output after by output before its moves, below which they have not paid: well outside what one
+burst does."""
+BEFORE_AFTER_S: Final = 60.0
+"""How long output is measured before and after a move."""
+
+
+class Ranges:
+    """The ranges of the features in training, with a margin.
+
+    A feature that never moved in training says nothing about what it means: any change of it is outside.
+    """
+
+    def __init__(self, card: Card) -> None:
+        low, high = np.array(card.low), np.array(card.high)
+        slack = MARGIN * np.maximum(high - low, 0.1)
+        self._low, self._high = low - slack, high + slack
+
+    def outside(self, observation: NDArray[np.float32]) -> list[str]:
+        """The names of the features that are outside, those first that are furthest."""
+        excess = np.maximum(self._low - observation, observation - self._high)
+        names = list(FEATURES)
+        return [names[index] for index in np.argsort(-excess) if excess[index] > 0.0]
+
+
+@dataclass(slots=True)
+class _Move:
+    t_s: float
+    before: float
+
+
+class Outcomes:
+    """Output of the pool before and after each move."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, float]] = deque()
+        self._open: deque[_Move] = deque()
+        self._ratios: deque[float] = deque(maxlen=JUDGED_MOVES)
+
+    def count(self, t_s: float, output_tokens: float) -> None:
+        """``output_tokens`` of the pool have come out until now; settles the moves that are old enough."""
+        if self._counts and output_tokens < self._counts[-1][1]:
+            self._counts.clear()  # a worker began to count afresh
+            self._open.clear()
+        self._counts.append((t_s, output_tokens))
+        while len(self._counts) > 2 and self._counts[1][0] <= t_s - BEFORE_AFTER_S:
+            self._counts.popleft()
+        while self._open and t_s >= self._open[0].t_s + BEFORE_AFTER_S:
+            before, after = self._open.popleft().before, self._rate()
+            if before > 0.0 and after is not None:
+                self._ratios.append(max(after, 1e-9) / before)
+
+    def moved(self, t_s: float) -> None:
+        """It has moved workers now; a move without a whole minute before it is not judged."""
+        rate = self._rate()
+        if rate is not None and self._counts[-1][0] - self._counts[0][0] >= BEFORE_AFTER_S / 2:
+            self._open.append(_Move(t_s, rate))
+
+    def ratio(self) -> float | None:
+        """Geometric mean of the last moves' outputs after by before; None while too few are known."""
+        if len(self._ratios) < JUDGED_MOVES:
+            return None
+        return math.exp(sum(map(math.log, self._ratios)) / len(self._ratios))
+
+    def forget(self) -> None:
+        """Judge afresh."""
+        self._open.clear()
+        self._ratios.clear()
+
+    def _rate(self) -> float | None:
+        if not self._counts:
+            return None
+        (began_s, began), (now_s, now) = self._counts[0], self._counts[-1]
+        return (now - began) / (now_s - began_s) if now_s > began_s else None
+
+
+class Handover:
+    """Whether it is the learned policy's turn."""
+
+    def __init__(self) -> None:
+        self.until_s = -math.inf
+        self.reason = ""
+
+    def object(self, t_s: float, reason: str, for_s: float = RETURN_S) -> None:
+        """Something speaks against it now."""
+        if t_s + for_s >= self.until_s:
+            self.until_s, self.reason = t_s + for_s, reason
+
+    def away(self, t_ns: int) -> bool:
+        """Whether somebody else decides now."""
+        return seconds(t_ns) < self.until_s

@@ -1,0 +1,289 @@
+"""Training of a policy: imitation first, then practice (MaskablePPO), round by round.
+
+A round is one rollout of all environments and the update that follows. Between two rounds all there is to know is in
+the learner, the environments and two random states: a checkpoint holds these, and training that goes on from one comes
+to the same weights as if it had never stopped (in one process).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from sb3_contrib import MaskablePPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, configure
+from stable_baselines3.common.vec_env import VecEnv
+
+from prorsa.control.learn.checkpoint import Progress, latest, save
+from prorsa.control.learn.env import DECISIONS, Demonstration, Observation, RoleAllocation
+from prorsa.control.learn.episodes import Domain, Episode
+from prorsa.control.learn.export import SeenRange, export
+from prorsa.control.learn.imitation import imitate
+from prorsa.control.learn.vectors import in_processes, in_this_process, on_ray
+from prorsa.control.model import Model, load_model, save_model
+from prorsa.control.policies.names import make_policy
+from prorsa.errors import ConfigError
+
+_NETWORK: Final = (64, 64)
+_ROLLOUT: Final = 64
+"""Decisions of each environment in a round."""
+_DISCOUNT: Final = 0.98
+"""Of a decision: a reward four minutes ahead counts for a third; flips pay or do not within that time."""
+_SETTINGS: Final[dict[str, Any]] = {
+    "learning_rate": 2e-4,
+    "n_epochs": 4,
+    "batch_size": 128,
+    "gae_lambda": 0.95,
+    "clip_range": 0.15,
+    "ent_coef": 0.003,
+    "target_kl": 0.02,
+}
+_VALIDATION_DECISIONS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """What a training is made of.
+
+    Attributes:
+        domain: what is practised on.
+        experts: policies that are imitated first; none for no warm start.
+        shown: decisions of theirs.
+        rounds: of practice, at most.
+        budget_s: wall-clock seconds after which no further round begins; None for no limit.
+        environments: that run side by side; each in a process of its own with ``processes``, in an actor with ``ray``.
+        validate_every: rounds between two validations.
+        patience: validations without a better one after which training ends.
+        validations: runs that a validation is made of.
+    """
+
+    domain: Domain
+    out: Path
+    name: str = "learned"
+    experts: tuple[str, ...] = ("analytic",)
+    shown: int = 4000
+    epochs: int = 20
+    rounds: int = 200
+    budget_s: float | None = None
+    environments: int = 4
+    processes: bool = True
+    ray: str | None = None
+    decisions: int = DECISIONS
+    validate_every: int = 5
+    patience: int = 8
+    validations: int = 6
+    seed: int = 0
+    tensorboard: Path | None = None
+    resume: bool = False
+    trained: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far training is, after a round or a part of the warm start.
+
+    Attributes:
+        done: share of the whole, by rounds or by the time that there is, whichever is further.
+        left_s: seconds that are left at this pace; None while unknown.
+    """
+
+    stage: str
+    done: float
+    left_s: float | None
+    text: str
+
+
+Told = Callable[[Report], None]
+
+
+def train(options: TrainingOptions, told: Told = lambda _: None) -> Model:
+    """Train, and write the best policy so far to ``options.out`` whenever there is a better one.
+
+    Raises:
+        ConfigError: for numbers that make no training, or nothing to resume.
+    """
+    _check(options)
+    environments = _environments(options)
+    try:
+        return _Training(options, environments, told).run()
+    finally:
+        environments.close()
+
+
+def _check(options: TrainingOptions) -> None:
+    if options.environments < 1 or options.rounds < 0 or options.validate_every < 1:
+        raise ConfigError("train: give at least 1 environment, 0 rounds and a validation every 1 round")
+    if options.experts and options.shown < options.environments:
+        raise ConfigError(f"train: {options.shown} decisions to imitate are too few; give some thousands")
+
+
+def _environments(options: TrainingOptions) -> VecEnv:
+    count, domain, decisions = options.environments, options.domain, options.decisions
+    if options.ray is not None:
+        return on_ray(count, domain, decisions, options.ray)
+    return (in_processes if options.processes else in_this_process)(count, domain, decisions)
+
+
+class _Training:
+    def __init__(self, options: TrainingOptions, environments: VecEnv, told: Told) -> None:
+        self._options, self._environments, self._told = options, environments, told
+        self._seen = SeenRange()
+        self._progress = Progress()
+        self._began_s = time.monotonic()
+        self._first_round = 0
+        self._learner = _learner(options, environments)
+        self._best: Model | None = None
+        self._validation = Validation(options.domain, options.validations, options.seed)
+
+    def run(self) -> Model:
+        options = self._options
+        resumed = latest(options.out) if options.resume else None
+        if options.resume and resumed is None:
+            raise ConfigError(f"--resume: no checkpoint in {options.out}; leave it out to begin")
+        if resumed is None:
+            self._warm_start()
+        else:
+            self._learner, self._progress, self._seen = resumed.restore(self._environments)
+        self._learner.set_logger(_logger(options.tensorboard))
+        self._first_round = self._progress.rounds
+        if self._progress.best_score is None:
+            self._validate()
+        while self._goes_on():
+            self._round()
+        return self._finish()
+
+    def _goes_on(self) -> bool:
+        options, progress = self._options, self._progress
+        spent = options.budget_s is not None and time.monotonic() - self._began_s >= options.budget_s
+        return progress.rounds < options.rounds and progress.without_better < options.patience and not spent
+
+    def _warm_start(self) -> None:
+        options, vector = self._options, self._environments
+        vector.seed(options.seed)
+        if options.experts:
+            each = options.shown // options.environments
+            parts: list[Demonstration] = vector.env_method("demonstrate", options.experts, each)
+            shown = Demonstration(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            self._seen.see(shown.observations)
+            same = imitate(self._learner, shown, epochs=options.epochs, seed=options.seed)
+            self._tell("imitation", f"{len(shown.actions)} decisions shown, {same:.0%} decided alike")
+        vector.seed(options.seed)
+
+    def _round(self) -> None:
+        options, progress = self._options, self._progress
+        watch = _Watch(self._seen)
+        self._learner.learn(_ROLLOUT * options.environments, callback=watch, reset_num_timesteps=progress.rounds == 0)
+        progress.rounds += 1
+        self._tell("practice", f"reward {watch.mean_reward:.3f}")
+        if progress.rounds % options.validate_every == 0:
+            self._validate()
+            save(options.out, self._learner, self._environments, progress, self._seen)
+
+    def _validate(self) -> None:
+        score = self._validation.score(self._learner)
+        progress = self._progress
+        if progress.best_score is None or score > progress.best_score:
+            progress.best_score, progress.without_better = score, 0
+            self._write()
+        else:
+            progress.without_better += 1
+        self._learner.logger.record("validation/by_analytic", score)
+        self._tell("validation", f"{score:.4f} of analytic's reward, the best {progress.best_score:.4f}")
+
+    def _write(self) -> None:
+        options = self._options
+        counts = {"rounds": self._progress.rounds, "decisions": self._learner.num_timesteps}
+        trained = options.trained | {name: str(count) for name, count in counts.items()}
+        self._best = export(self._learner, self._seen, name=options.name, trained=trained)
+        options.out.mkdir(parents=True, exist_ok=True)
+        save_model(self._best, options.out / f"{options.name}.safetensors")
+
+    def _finish(self) -> Model:
+        options = self._options
+        if self._best is None:
+            return load_model(options.out / f"{options.name}.safetensors")
+        return self._best
+
+    def _tell(self, stage: str, text: str) -> None:
+        options = self._options
+        spent_s = time.monotonic() - self._began_s
+        rounds = self._progress.rounds - self._first_round
+        planned = max(options.rounds - self._first_round, 1)
+        done = rounds / planned
+        left_s = None if rounds == 0 else spent_s / rounds * (planned - rounds)
+        if options.budget_s is not None:
+            done = max(done, min(spent_s / options.budget_s, 1.0))
+            rest_s = max(options.budget_s - spent_s, 0.0)
+            left_s = rest_s if left_s is None else min(left_s, rest_s)
+        self._told(Report(stage, done, left_s, f"round {self._progress.rounds}: {text}"))
+
+
+def _logger(folder: Path | None) -> Logger:
+    return configure(None, []) if folder is None else configure(str(folder), ["tensorboard"])
+
+
+def _learner(options: TrainingOptions, environments: VecEnv) -> MaskablePPO:
+    return MaskablePPO(
+        "MlpPolicy",
+        environments,
+        n_steps=_ROLLOUT,
+        gamma=_DISCOUNT,
+        seed=options.seed,
+        device="cpu",
+        policy_kwargs={"net_arch": {"pi": list(_NETWORK), "vf": list(_NETWORK)}},
+        **_SETTINGS,
+    )
+
+
+class _Watch(BaseCallback):
+    """What is seen and earned in a round."""
+
+    def __init__(self, seen: SeenRange) -> None:
+        super().__init__()
+        self._seen = seen
+        self._rewards: list[float] = []
+
+    @property
+    def mean_reward(self) -> float:
+        return float(np.mean(self._rewards))
+
+    def _on_step(self) -> bool:
+        self._seen.see(self.locals["new_obs"])
+        self._rewards.append(float(np.mean(self.locals["rewards"])))
+        return True
+
+
+class Validation:
+    """Runs that are not practised on, the same each time, scored in relation to ``analytic``."""
+
+    def __init__(self, domain: Domain, runs: int, seed: int) -> None:
+        self._env = RoleAllocation(domain, _VALIDATION_DECISIONS)
+        rng = np.random.default_rng((seed, 1))
+        self._episodes = [domain.draw(rng) for _ in range(runs)]
+        reference = make_policy("analytic")
+        self._reference = [self._play(episode, lambda _: self._env.order_of(reference)) for episode in self._episodes]
+
+    def score(self, learner: MaskablePPO) -> float:
+        """Geometric mean over the runs of the reward, the likeliest actions taken, by that of ``analytic``."""
+
+        def choose(observation: Observation) -> int:
+            masks = self._env.action_masks()
+            return int(learner.predict(observation, action_masks=masks, deterministic=True)[0])
+
+        pairs = zip(self._episodes, self._reference, strict=True)
+        ratios = [max(self._play(episode, choose), 1e-6) / max(reference, 1e-6) for episode, reference in pairs]
+        return float(np.exp(np.mean(np.log(ratios))))
+
+    def _play(self, episode: Episode, choose: Callable[[Observation], int]) -> float:
+        """Mean reward of a decision."""
+        observation, _ = self._env.reset(seed=episode.seed, options={"episode": episode})
+        rewards: list[float] = []
+        over = False
+        while not over:
+            observation, reward, terminated, truncated, _ = self._env.step(np.int64(choose(observation)))
+            rewards.append(reward)
+            over = terminated or truncated
+        return float(np.mean(rewards))

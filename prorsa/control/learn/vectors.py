@@ -1,0 +1,37 @@
+"""Environments side by side: in this process, in processes of their own, or as actors on a Ray cluster."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+
+from prorsa.control.learn.env import RoleAllocation
+from prorsa.control.learn.episodes import Domain
+
+
+def in_this_process(count: int, domain: Domain, decisions: int) -> VecEnv:
+    """One after the other, here."""
+    return DummyVecEnv(_makers(count, domain, decisions))
+
+
+def in_processes(count: int, domain: Domain, decisions: int) -> VecEnv:
+    """A process each. They are forked from a clean server, since numba and torch have threads here."""
+    return SubprocVecEnv(_makers(count, domain, decisions), start_method="forkserver")
+
+
+def on_ray(count: int, domain: Domain, decisions: int, address: str) -> VecEnv:
+    """An actor each, on the cluster at ``address``.
+
+    Raises:
+        InputError: without Ray.
+        UnavailableError: if there is no Ray cluster at the address.
+    """
+    from prorsa.control.learn.actors import RayVecEnv
+
+    return RayVecEnv(_makers(count, domain, decisions), address)
+
+
+def _makers(count: int, domain: Domain, decisions: int) -> list[Callable[[], gym.Env[Any, Any]]]:
+    return [partial(RoleAllocation, domain, decisions)] * count

@@ -1,0 +1,115 @@
+"""``learned``: a policy that practised in the simulator; hands over to ``analytic`` where it should not be trusted."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from prorsa.clock import seconds
+from prorsa.control.actions import ACTIONS, STAY, shift_of
+from prorsa.control.handover import LEAST_RATIO, SUSPENDED_S, Handover, Outcomes, Ranges
+from prorsa.control.model import Array, Model, load_model, shipped
+from prorsa.control.observation import observe
+from prorsa.control.policies.analytic import Analytic
+from prorsa.control.policies.base import Context, Want, shifted
+
+PREFIX: Final = "learned:"
+_LOWEST: Final = np.float32(-1e9)
+_NAMED: Final = 3
+"""Features outside their range that a reason names."""
+
+
+class Learned:
+    """The most likely of the actions that the guards allow.
+
+    Args:
+        name: on the command line.
+        model: its weights and card.
+    """
+
+    economy = True
+    flips = True
+    needs_forecast = True
+    needs_events = True
+
+    def __init__(self, name: str, model: Model) -> None:
+        self.name = name
+        self.model = model
+        self._analytic = Analytic()
+        self._ranges = Ranges(model.card)
+        self._handover = Handover()
+        self._outcomes = Outcomes()
+
+    def decide(self, context: Context) -> Want:
+        """What it would do, or what ``analytic`` would where it is not its turn; the reason says which and why."""
+        observation = observe(context)
+        logits = self.model.logits(observation)
+        self._judge(context, observation, logits)
+        if self._handover.away(context.t_ns):
+            return self._hand_over(context)
+        action = _best(logits, context)
+        if action != STAY:
+            self._outcomes.moved(seconds(context.t_ns))
+        shift = shift_of(action, context.parallel_flips)
+        split = shifted(context, shift)
+        return Want(
+            split=split,
+            reason=f"practised in {self.model.card.name}: {_say(shift)}",
+            inputs=_inputs(logits, self.model.worth(observation)),
+        )
+
+    def state(self) -> str:
+        """The weights, and until when it is not its turn."""
+        return f"{self.model.card.sha256} {self._handover.until_s}"
+
+    def _judge(self, context: Context, observation: Array, logits: Array) -> None:
+        now_s = seconds(context.t_ns)
+        counts = [worker.load.output_tokens_total for worker in context.workers if worker.load is not None]
+        known = [count for count in counts if count is not None]
+        if known:
+            self._outcomes.count(now_s, float(sum(known)))
+        if outside := self._ranges.outside(observation):
+            names = ", ".join(outside[:_NAMED])
+            self._handover.object(now_s, f"{names}: outside the range of its training")
+        if not np.isfinite(logits).all():
+            self._handover.object(now_s, "its output is not a number")
+        ratio = self._outcomes.ratio()
+        if ratio is not None and ratio < LEAST_RATIO:
+            self._outcomes.forget()
+            self._handover.object(now_s, f"after its moves the pool put out {ratio:.2f} of before", SUSPENDED_S)
+
+    def _hand_over(self, context: Context) -> Want:
+        want = self._analytic.decide(context)
+        left_s = self._handover.until_s - seconds(context.t_ns)
+        reason = f"analytic decides for {self.name} for {left_s:.0f} s ({self._handover.reason}): {want.reason}"
+        return replace(want, reason=reason, inputs={**want.inputs, "handed_over_s": round(left_s, 1)})
+
+
+def make_learned(name: str) -> Learned:
+    """``learned`` is the policy that the package ships, ``learned:FILE`` one of one's own.
+
+    Raises:
+        ConfigError: if there is no such file, or it is not a whole policy for this observation.
+    """
+    path = Path(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else shipped("learned")
+    return Learned(name, load_model(path))
+
+
+def _best(logits: Array, context: Context) -> int:
+    if context.allowed_actions is None:
+        return int(np.argmax(logits))
+    return int(np.argmax(np.where(context.allowed_actions(), logits, _LOWEST)))
+
+
+def _say(shift: int) -> str:
+    if shift == 0:
+        return "nothing to move"
+    return f"{abs(shift)} worker(s) to {'prefill' if shift > 0 else 'decode'}"
+
+
+def _inputs(logits: Array, worth: float) -> dict[str, float | None]:
+    shares = np.exp(logits - logits.max())
+    shares /= shares.sum()
+    said = {f"p({action})": round(float(share), 4) for action, share in zip(ACTIONS, shares, strict=True)}
+    return {**said, "expected_reward": round(worth, 3)}

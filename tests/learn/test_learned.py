@@ -1,0 +1,117 @@
+"""``learned`` in a pool: it does what it prefers within the guards, and hands over where it should not be trusted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prorsa.clock import nanoseconds
+from prorsa.control.actions import STAY
+from prorsa.control.config import ControlConfig
+from prorsa.control.controller import Controller
+from prorsa.control.handover import JUDGED_MOVES, RETURN_S, SUSPENDED_S, Outcomes, Ranges
+from prorsa.control.learned import Learned
+from prorsa.control.observation import FEATURES
+from tests.control.pool import Pool
+from tests.learn.models import always, card
+
+TO_PREFILL = 3
+WIDE = {"low": (0.0,) * len(FEATURES), "high": (4.0,) * len(FEATURES)}
+
+
+def pool_of(model, roles="PPDD") -> Pool:
+    named = {"P": "prefill", "D": "decode"}
+
+    def make(config: ControlConfig) -> Controller:
+        return Controller(config, None, Learned("learned", model))
+
+    return Pool([named[letter] for letter in roles], make=make)
+
+
+def test_it_does_what_it_prefers():
+    pool = pool_of(always(TO_PREFILL, **WIDE))
+    pool.run(10)
+    assert pool.roles().count("P") == 3
+    assert "practised in test: 1 worker(s) to prefill" in pool.decisions()[0].reason
+    assert pool.decisions()[0].inputs["p(prefill:one)"] > 0.9
+
+
+def test_it_never_takes_the_last_worker_of_a_role():
+    pool = pool_of(always(TO_PREFILL, **WIDE), "PD")
+    pool.run(60)
+    assert pool.roles() == "PD"
+    assert all(not decision.moves for decision in pool.decisions())
+
+
+def test_it_hands_over_outside_its_range_and_says_so():
+    high = np.full(len(FEATURES), 4.0)
+    high[list(FEATURES).index("prefill_share")] = 0.2
+    pool = pool_of(always(TO_PREFILL, low=WIDE["low"], high=tuple(high)))
+    pool.run(60)
+    assert pool.roles() == "PPDD"
+    decision = pool.decisions()[-1]
+    assert "analytic decides for learned" in decision.reason
+    assert "prefill_share: outside the range of its training" in decision.reason
+    assert decision.inputs["handed_over_s"] == RETURN_S
+
+
+def test_it_hands_over_when_its_output_is_no_number_and_comes_back_with_hysteresis():
+    model = always(STAY, **WIDE)
+    broken = replace(model, policy=((model.policy[0][0], np.full(5, np.nan, np.float32)),))
+    policy = Learned("learned", model)
+    pool = pool_of(model)
+    context = pool.controller.context
+
+    def reason_at(t_s: float) -> str:
+        return policy.decide(replace(context(nanoseconds(1.0)), t_ns=nanoseconds(t_s))).reason
+
+    assert "practised" in reason_at(5.0)
+    state = policy.state()
+    policy.model = broken
+    assert "its output is not a number" in reason_at(10.0)
+    assert policy.state() != state
+    policy.model = model
+    assert "analytic decides" in reason_at(15.0)
+    assert "analytic decides" in reason_at(10.0 + RETURN_S - 1.0)
+    assert "practised" in reason_at(10.0 + RETURN_S)
+
+
+@pytest.mark.parametrize(("rate_after", "paid"), [(0.5, False), (1.0, True), (1.5, True)])
+def test_moves_are_judged_by_the_output_before_and_after(rate_after, paid):
+    outcomes, t_s, output = Outcomes(), 0.0, 0.0
+    rate = 1000.0
+    for _ in range(JUDGED_MOVES):
+        for step in range(26):
+            outcomes.count(t_s, output)
+            if step == 12:
+                outcomes.moved(t_s)
+                rate *= rate_after
+            t_s, output = t_s + 5.0, output + 5.0 * rate
+        rate = 1000.0
+        for _ in range(14):
+            t_s, output = t_s + 5.0, output + 5.0 * rate
+            outcomes.count(t_s, output)
+    ratio = outcomes.ratio()
+    assert ratio == pytest.approx(rate_after, rel=0.01)
+    outcomes.forget()
+    assert outcomes.ratio() is None
+
+
+def test_moves_that_do_not_pay_suspend_it():
+    policy = Learned("learned", always(STAY, **WIDE))
+    policy._outcomes._ratios.extend([0.5] * JUDGED_MOVES)
+    pool = pool_of(always(STAY, **WIDE))
+    context = pool.controller.context(nanoseconds(1.0))
+    reason = policy.decide(context).reason
+    assert "after its moves the pool put out 0.50 of before" in reason
+    later = nanoseconds(1.0 + SUSPENDED_S)
+    assert "practised" in policy.decide(replace(context, t_ns=later)).reason
+
+
+def test_a_range_has_a_margin_and_names_the_furthest_first():
+    ranges = Ranges(card())
+    seen = np.full(len(FEATURES), 1.05, np.float32)
+    assert ranges.outside(seen) == []
+    seen[3], seen[7] = 1.5, 2.5
+    names = list(FEATURES)
+    assert ranges.outside(seen) == [names[7], names[3]]
