@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from prorsa import __version__
-from prorsa.cli import profile_app
+from prorsa.cli import profile_app, train_app
 from prorsa.cli.acting import ACTING
 from prorsa.cli.judging import JUDGING
 from prorsa.cli.options import Duration, Looking, duration
@@ -31,6 +31,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(profile_app.app)
+app.command(train_app.train)
 
 
 def call(argv: Sequence[str]) -> int:

@@ -17,8 +17,8 @@ from prorsa.cluster.effects import Effect
 from prorsa.cluster.executor import Actions, Executor
 from prorsa.cluster.registry import Registry
 from prorsa.control.absence import Absences
-from prorsa.control.admission import Contexts, admission
 from prorsa.control.actions import action_mask
+from prorsa.control.admission import Contexts, admission
 from prorsa.control.alerts import Alerts
 from prorsa.control.commands import handle
 from prorsa.control.config import ControlConfig

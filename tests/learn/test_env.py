@@ -149,7 +149,7 @@ def test_the_domain_draws_every_kind_of_pool_and_the_same_for_the_same_seed():
     assert {scenario.mode for scenario in scenarios} == {"async", "sync"}
     assert any(scenario.faults for scenario in scenarios)
     assert any(scenario.mix for scenario in scenarios)
-    assert all(4 <= scenario.workers <= 16 for scenario in scenarios)
+    assert all(4 <= scenario.workers <= 12 for scenario in scenarios)
     assert domain.draw(np.random.default_rng(7)) == drawn[7]
 
 

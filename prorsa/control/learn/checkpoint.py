@@ -1,4 +1,4 @@
-"""Checkpoints of a training: all that it takes to go on as if it had not stopped.
+"""Checkpoints of a training: what it takes to go on.
 
 They are the trainer's own, hold pickled state and are never read from elsewhere; what is passed on is the policy file.
 """

@@ -40,8 +40,8 @@ class Domain:
     profiles: tuple[str, ...] = ()
     shift_share: float = 0.4
     fault_share: float = 0.1
-    workers: tuple[int, int] = (4, 16)
-    live_per_worker: tuple[int, int] = (4, 64)
+    workers: tuple[int, int] = (4, 12)
+    live_per_worker: tuple[int, int] = (4, 32)
     caches: tuple[CacheMode, ...] = ("cold", "retained", "l3")
     forecasts: tuple[ForecastKind, ...] = ("lifecycle", "ewma")
 

@@ -1,8 +1,8 @@
 """Training of a policy: imitation first, then practice (MaskablePPO), round by round.
 
-A round is one rollout of all environments and the update that follows. Between two rounds all there is to know is in
-the learner, the environments and two random states: a checkpoint holds these, and training that goes on from one comes
-to the same weights as if it had never stopped (in one process).
+A round is one rollout of all environments and the update that follows. A checkpoint between two rounds holds the
+learner, the environments and two random states. Training that goes on from one does not yet come to the very weights
+that it would have come to without the stop.
 """
 
 import time
