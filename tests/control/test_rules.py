@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from prorsa.cluster.profile import load_profile
+from prorsa.control.model import shipped
 from prorsa.control.policies import POLICIES, SIMULATED, make_policy, make_simulated
 from prorsa.errors import ConfigError
 from prorsa.events import Role, TrajectoryReady
@@ -206,6 +207,7 @@ def test_a_batch_names_what_only_a_batch_can_run() -> None:
 
 
 def test_every_listed_name_can_be_made() -> None:
-    for name in POLICIES:
-        made = make_policy(name.replace("P:D", "3:5").replace(":N", ":8"), 8)
+    for listed in POLICIES:
+        name = listed.replace("P:D", "3:5").replace(":N", ":8").replace("FILE", str(shipped("learned")))
+        made = make_policy(name, 8)
         assert made.name
