@@ -13,6 +13,7 @@ from prorsa.cluster.sim.state import (
     DECODE,
     DECODING,
     FETCH,
+    HOLDER_BITS,
     JOIN,
     PREFILL,
     QUEUED,
@@ -210,6 +211,7 @@ def check(sim: Simulation) -> None:
         assert (stems["tokens"][stems["users"] == 0] == 0).all()
         assert stems["users"].sum() == _stem_users(s, rank), rank
         _check_host(s, rank)
+        _check_holders(s, rank)
         assert 0 <= r["locked"] + r["cached"] <= kv
         running = s.running[rank, : r["running"]]
         assert (s.trajectories["phase"][running] == DECODE).all()
@@ -230,6 +232,16 @@ def _check_host(s: object, rank: int) -> None:
         assert hosts["tokens"][i] > s.entries["tokens"][rank, i]  # type: ignore[attr-defined]
         i = int(hosts["newer"][i])
     assert sorted(order) == np.flatnonzero(hosts["listed"]).tolist()
+
+
+def _check_holders(s: object, rank: int) -> None:
+    """The rank is listed as a holder of just what it has anything of."""
+    held = s.entries["tokens"][rank].copy()  # type: ignore[attr-defined]
+    held[len(s.trajectories) :] += s.stems["tokens"][rank]  # type: ignore[attr-defined]
+    if s.hosts.shape[1]:  # type: ignore[attr-defined]
+        held += s.hosts["tokens"][rank]  # type: ignore[attr-defined]
+    listed = s.holders[:, rank // HOLDER_BITS] >> rank % HOLDER_BITS & 1  # type: ignore[attr-defined]
+    assert ((held > 0) == listed).all(), rank
 
 
 def _stem_users(s: object, rank: int) -> int:

@@ -12,6 +12,7 @@ so that a stem is always newer than the tails that hang on it, and is evicted af
 Beneath it may be a host tier (`prorsa.cluster.sim.host`), which reaches at least as far as what HBM has evicted.
 """
 
+from prorsa.cluster.sim.holders import next_holder, note_held
 from prorsa.cluster.sim.host import back_up, clear_host, cut_host, demote, host_reach, unlist
 from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import DONE, L3, State
@@ -42,6 +43,7 @@ def _shorten(s: State, rank: int, i: int, tokens: int) -> None:
     cached.tokens = tokens
     if tokens == 0:
         _unlink(s, rank, i)
+        note_held(s, rank, i)
 
 
 @kernel
@@ -58,6 +60,7 @@ def _append(s: State, rank: int, i: int, tokens: int) -> None:
     else:
         s.entries[rank, r.newest].newer = i
     r.newest = i
+    note_held(s, rank, i)
 
 
 @kernel
@@ -162,6 +165,7 @@ def _pin(s: State, rank: int, i: int, stem: int, cached: int, held: int) -> None
     loaded = max(used - pinned.tokens, 0)  # from the host tier
     pinned.tokens += loaded
     r.locked += loaded
+    note_held(s, rank, stem)
     _set_used(s, rank, i, used)
 
 
@@ -195,6 +199,7 @@ def share(s: State, rank: int, i: int, computed: int) -> None:
         return
     s.ranks[rank].locked -= min(pinned.tokens, target) - used
     pinned.tokens = max(pinned.tokens, target)
+    note_held(s, rank, stem)
     _set_used(s, rank, i, target)
 
 
@@ -244,6 +249,7 @@ def _unpin(s: State, rank: int, i: int, stem: int) -> None:
         tokens = pinned.tokens
         pinned.tokens = 0
         s.ranks[rank].locked -= tokens
+        note_held(s, rank, stem)
         _append(s, rank, stem, tokens)
         demote(s, rank, stem)
 
@@ -264,6 +270,7 @@ def trim_stems(s: State, rank: int) -> None:
         if stem.users > 0:
             r.locked -= stem.tokens - stem.used
             stem.tokens = stem.used
+            note_held(s, rank, s.params[0].trajectories + group)
 
 
 @kernel
@@ -271,10 +278,12 @@ def diverge(s: State, i: int, reuse: int) -> None:
     """The context of ``i`` goes on from its first ``reuse`` tokens: everywhere, what is cached beyond can go."""
     trajectory = s.trajectories[i]
     own = max(reuse - trajectory.shared, 0)
-    for rank in range(len(s.ranks)):
+    rank = next_holder(s, i, -1)
+    while rank >= 0:
         if s.entries[rank, i].tokens > own:
             _shorten(s, rank, i, own)
         cut_host(s, rank, i, own)
+        rank = next_holder(s, i, rank)
     trajectory.shared = min(trajectory.shared, reuse)
     trajectory.stored = min(trajectory.stored, reuse)
     trajectory.known = min(trajectory.known, reuse)
@@ -301,21 +310,28 @@ def drop_all(s: State, rank: int) -> int:
 def longest(s: State, i: int) -> int:
     """The longest cached prefix of ``i`` on any rank."""
     best = 0
-    for rank in range(len(s.ranks)):
+    rank = next_holder(s, i, -1)
+    while rank >= 0:
         best = max(best, reach(s, rank, i))
+        rank = next_holder(s, i, rank)
     return best
 
 
 @kernel
 def reusable(s: State, rank: int, i: int) -> int:
     """Tokens of the prompt of ``i`` that ``rank`` need not compute; at least one always is computed."""
+    return min(max(reach(s, rank, i), in_store(s, i)), s.trajectories[i].prompt - 1)
+
+
+@kernel
+def in_store(s: State, i: int) -> int:
+    """Leading tokens of the context of ``i`` that every rank can fetch from the shared store."""
+    if s.params[0].cache != L3:
+        return 0
     trajectory = s.trajectories[i]
-    tokens = reach(s, rank, i)
-    if s.params[0].cache == L3:
-        tokens = max(tokens, trajectory.stored)
-        if trajectory.shared > 0:
-            tokens = max(tokens, min(trajectory.shared, s.groups[s.plan[i].group].stored))
-    return min(tokens, trajectory.prompt - 1)
+    if trajectory.shared == 0:
+        return trajectory.stored
+    return max(trajectory.stored, min(trajectory.shared, s.groups[s.plan[i].group].stored))
 
 
 @kernel

@@ -16,7 +16,7 @@ from prorsa.cluster.workloads.workload import Workload
 from prorsa.errors import InputError
 from prorsa.events import SamplerState
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class Parts(NamedTuple):

@@ -62,7 +62,7 @@ def deliver(s: State, i: int, rank: int) -> None:
 @kernel
 def wake(s: State, w: int) -> None:
     """Let an idle worker look for work once the event is over."""
-    s.workers[w].kick = 1
+    s.kicked[w] = 1
     s.totals[0].kick = 1
 
 

@@ -13,6 +13,7 @@ import math
 from prorsa.cluster.sim.cache import evict, on_device
 from prorsa.cluster.sim.costs import decode_attention_s, decode_slope_s
 from prorsa.cluster.sim.heap import set_timer, step_timer
+from prorsa.cluster.sim.holders import next_holder
 from prorsa.cluster.sim.jit import entry, kernel
 from prorsa.cluster.sim.state import DECODING, State
 
@@ -76,9 +77,11 @@ def settle(s: State, rank: int) -> None:
 @kernel
 def settle_where_cached(s: State, i: int) -> None:
     """Bring to now the accounts of the ranks that have any of the context of ``i``; due before anything looks at it."""
-    for rank in range(len(s.ranks)):
+    rank = next_holder(s, i, -1)
+    while rank >= 0:
         if on_device(s, rank, i) > 0:
             settle(s, rank)
+        rank = next_holder(s, i, rank)
 
 
 @kernel

@@ -114,7 +114,7 @@ def _end_step(s: State, w: int) -> None:
         end_prefill(s, w)
     if s.totals[0].marked > 0:
         cancel_marked(s)
-    s.workers[w].kick = 1
+    s.kicked[w] = 1
     s.totals[0].kick = 1
 
 
@@ -138,9 +138,9 @@ def follow_up(s: State) -> None:
             route(s)
         if totals.kick != 0:
             totals.kick = 0
-            for w in range(len(s.workers)):
-                if s.workers[w].kick != 0:
-                    s.workers[w].kick = 0
+            for w in range(len(s.kicked)):
+                if s.kicked[w] != 0:
+                    s.kicked[w] = 0
                     if s.workers[w].doing == IDLE:
                         _begin_step(s, w)
     if totals.effects > 0:

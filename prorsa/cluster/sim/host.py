@@ -10,6 +10,7 @@ An entry's copy is its leading tokens, `HOST.tokens`. Listed for eviction are th
 in the order in which HBM evicted them.
 """
 
+from prorsa.cluster.sim.holders import note_held
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.state import State
 
@@ -68,6 +69,7 @@ def back_up(s: State, rank: int, i: int, tokens: int) -> None:
     wanted = min(wanted, s.ranks[rank].host_tokens - r.host_used)
     copy.tokens += wanted
     r.host_used += wanted
+    note_held(s, rank, i)
 
 
 @kernel
@@ -80,6 +82,7 @@ def _evict_oldest(s: State, rank: int, excess: int) -> None:
     taken = min(beyond, excess)
     s.hosts[rank, i].tokens -= taken
     s.ranks[rank].host_used -= taken
+    note_held(s, rank, i)
 
 
 @kernel
@@ -90,6 +93,7 @@ def cut_host(s: State, rank: int, i: int, tokens: int) -> None:
         return
     s.hosts[rank, i].tokens = tokens
     s.ranks[rank].host_used -= beyond
+    note_held(s, rank, i)
     if tokens <= s.entries[rank, i].tokens:
         unlist(s, rank, i)
 
@@ -102,4 +106,5 @@ def clear_host(s: State, rank: int) -> None:
     for i in range(s.hosts.shape[1]):
         unlist(s, rank, i)
         s.hosts[rank, i].tokens = 0
+        note_held(s, rank, i)
     s.ranks[rank].host_used = 0

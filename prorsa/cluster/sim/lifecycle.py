@@ -1,9 +1,10 @@
 """The closed loop: sampler, sandbox, turns, tools, reward, and the steps of a synchronous run."""
 
 from prorsa.cluster.sim import records
-from prorsa.cluster.sim.cache import diverge, drop_all, reusable
+from prorsa.cluster.sim.cache import diverge, drop_all, in_store, reusable
 from prorsa.cluster.sim.decode_clock import output_so_far, settle_where_cached
 from prorsa.cluster.sim.heap import sampler_timer, set_timer
+from prorsa.cluster.sim.holders import next_holder
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.queues import ROUTER, push
 from prorsa.cluster.sim.records import log
@@ -145,12 +146,25 @@ def _enter(s: State, i: int) -> None:
 
 @kernel
 def _best_reusable(s: State, i: int) -> int:
+    """The most tokens of the prompt of ``i`` that a rank which takes prefill need not compute."""
     best = 0
-    for rank in range(len(s.ranks)):
+    if in_store(s, i) > 0 and _prefill_workers(s) > 0:
+        best = min(in_store(s, i), s.trajectories[i].prompt - 1)
+    rank = next_holder(s, i, -1)
+    while rank >= 0:
         worker = s.workers[s.ranks[rank].worker]
         if worker.serving != 0 and worker.role != ROLE_DECODE:
             best = max(best, reusable(s, rank, i))
+        rank = next_holder(s, i, rank)
     return best
+
+
+@kernel
+def _prefill_workers(s: State) -> int:
+    count = 0
+    for w in range(len(s.workers)):
+        count += s.workers[w].serving != 0 and s.workers[w].role != ROLE_DECODE
+    return count
 
 
 @kernel
@@ -287,8 +301,8 @@ def update_weights(s: State) -> None:
         log(s, records.STEP_BEGIN, -1, totals.step)
     totals.route = 1
     totals.kick = 1
-    for w in range(len(s.workers)):
-        s.workers[w].kick = 1
+    for w in range(len(s.kicked)):
+        s.kicked[w] = 1
     _update_when_due(s)
     dispatch(s)
 

@@ -16,6 +16,7 @@ from prorsa.cluster.sim.cache import hold, locked_stem, on_device, reach, reusab
 from prorsa.cluster.sim.config import RESERVED_DECODE_TOKENS
 from prorsa.cluster.sim.decode import fits
 from prorsa.cluster.sim.decode_clock import limit_block, settle, settle_where_cached, spare, unbooked_steps
+from prorsa.cluster.sim.holders import next_holder
 from prorsa.cluster.sim.jit import kernel
 from prorsa.cluster.sim.prefill import receive
 from prorsa.cluster.sim.queues import ROUTER, insert_after, prefill_queue, remove, retracted_queue
@@ -23,6 +24,8 @@ from prorsa.cluster.sim.records import log
 from prorsa.cluster.sim.state import DECODING, READY, ROLE_DECODE, ROLE_MIXED, State
 
 _NONE: Final = -1
+_CLOSED: Final = 1 << 60
+"""The load of a rank that takes no prefill."""
 
 
 @kernel
@@ -32,10 +35,12 @@ def route(s: State) -> None:
     i = s.queues[ROUTER].head
     if i < 0 or s.totals[0].updating != 0:
         return
-    open_ranks = _open_ranks(s)
+    open_ranks, least = _open_ranks(s), _NONE
     while i >= 0 and open_ranks > 0:
         following = s.trajectories[i].next
-        rank = _choose_prefill(s, i)
+        if least == _NONE:
+            least = _least_loaded(s)
+        rank = _choose_prefill(s, i, least)
         uncached = s.trajectories[i].prompt - _expected(s, rank, i)
         if s.ranks[rank].blocked == 0:
             decode = rank if _is_mixed(s, rank) else _choose_decode(s, i)
@@ -47,23 +52,37 @@ def route(s: State) -> None:
                 _submit(s, i, rank, decode, uncached)
                 s.ranks[rank].blocked = s.ranks[rank].outstanding >= _bound_tokens(s, rank)
             open_ranks -= s.ranks[rank].blocked
-        if s.trajectories[i].phase == READY:
-            s.ranks[rank].ahead += uncached
+        s.loads[rank] += uncached
+        if rank == least:
+            least = _NONE
         i = following
 
 
 @kernel
 def _open_ranks(s: State) -> int:
-    """Prefill ranks that take requests now; clears the router's scratch fields."""
+    """Prefill ranks that take requests now; sets the router's scratch fields of all ranks."""
     count = 0
-    for rank in range(len(s.ranks)):
-        r = s.ranks[rank]
-        r.ahead = 0
-        r.blocked = r.outstanding >= _bound_tokens(s, rank)
-        worker = s.workers[r.worker]
-        if worker.serving != 0 and worker.role != ROLE_DECODE and r.blocked == 0:
-            count += 1
+    for w in range(len(s.workers)):
+        worker = s.workers[w]
+        serves = worker.serving != 0 and worker.role != ROLE_DECODE
+        for rank in range(worker.first_rank, worker.end_rank):
+            s.loads[rank] = _CLOSED
+            if serves:
+                r = s.ranks[rank]
+                s.loads[rank] = r.outstanding
+                r.blocked = r.outstanding >= _bound_tokens(s, rank)
+                count += r.blocked == 0
     return count
+
+
+@kernel
+def _least_loaded(s: State) -> int:
+    """The first rank of those with the least to compute, what waits in the router for it counted too."""
+    least = 0
+    for rank in range(1, len(s.loads)):
+        if s.loads[rank] < s.loads[least]:
+            least = rank
+    return least
 
 
 @kernel
@@ -77,27 +96,47 @@ def _is_mixed(s: State, rank: int) -> bool:
 
 
 @kernel
-def _choose_prefill(s: State, i: int) -> int:
-    """The prefill rank with the least to compute before the first token of ``i``; there is one that serves."""
+def _choose_prefill(s: State, i: int, least: int) -> int:
+    """The prefill rank with the least to compute before the first token of ``i``; there is one that serves.
+
+    Besides the ranks that hold something of its context, only the ``least`` loaded one can be it. Where it is the same
+    home is chosen, else the first.
+    """
     home = _home(s, i)
-    first_turn = home < 0
+    if home < 0:
+        return _fewest_homes(s, i)
+    best, best_work = least, _work(s, least, i)
+    rank = next_holder(s, i, -1)
+    while rank >= 0:
+        if s.loads[rank] < best_work:  # at least one token is computed, whatever it holds of the prompt
+            work = _work(s, rank, i)
+            if work < best_work or (work == best_work and rank < best):
+                best, best_work = rank, work
+        rank = next_holder(s, i, rank)
+    return home if s.loads[home] < best_work and _work(s, home, i) <= best_work else best
+
+
+@kernel
+def _work(s: State, rank: int, i: int) -> int:
+    """Tokens that ``rank`` computes before the first token of ``i``, if that is sent there."""
+    if s.workers[s.ranks[rank].worker].doing == DECODING and on_device(s, rank, i) > 0:
+        settle(s, rank)
+    return s.loads[rank] + s.trajectories[i].prompt - _expected(s, rank, i)
+
+
+@kernel
+def _fewest_homes(s: State, i: int) -> int:
+    """Of the ranks that take requests now, that where the fewest live trajectories are at home, then the least work."""
     best, best_homes, best_work = _NONE, 0, 0
     for rank in range(len(s.ranks)):
         r = s.ranks[rank]
-        worker = s.workers[r.worker]
-        if worker.serving == 0 or worker.role == ROLE_DECODE or (first_turn and r.blocked != 0):
+        if s.loads[rank] == _CLOSED or r.blocked != 0:
             continue
-        homes = r.homes if first_turn else 0
-        if best != _NONE and homes == best_homes and r.outstanding + r.ahead >= best_work and rank != home:
-            continue  # whatever it holds of the prompt: one token at least is computed
-        if worker.doing == DECODING and on_device(s, rank, i) > 0:
-            settle(s, rank)
-        work = r.outstanding + r.ahead + s.trajectories[i].prompt - _expected(s, rank, i)
-        better = homes < best_homes or (
-            homes == best_homes and (work < best_work or (work == best_work and rank == home))
-        )
-        if best == _NONE or better:
-            best, best_homes, best_work = rank, homes, work
+        if best != _NONE and (r.homes > best_homes or (r.homes == best_homes and s.loads[rank] >= best_work)):
+            continue
+        work = _work(s, rank, i)
+        if best == _NONE or r.homes < best_homes or work < best_work:
+            best, best_homes, best_work = rank, r.homes, work
     return best
 
 

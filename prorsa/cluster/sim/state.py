@@ -59,6 +59,9 @@ RETAINED: Final = 1
 L3: Final = 2
 CACHE_MODES: Final = ("cold", "retained", "l3")
 
+HOLDER_BITS: Final = 32
+"""Ranks in a word of `State.holders`."""
+
 PARAMS = np.dtype(
     [
         ("request_s", "f8"),  # of a request at its prefill worker, before it can be in a batch
@@ -235,7 +238,6 @@ WORKER = np.dtype(
         ("doing", "i8"),
         ("requests", "i8"),  # that have a leg here
         ("cancels", "i8"),  # aborts of its drain that are still to be answered
-        ("kick", "i8"),
         ("effect", "i8"),
         ("effect_role", "i8"),
         ("effect_ok", "i8"),
@@ -251,11 +253,10 @@ WORKER = np.dtype(
 
 RANK = np.dtype(
     [
-        # What the router looks at on every rank comes first, in one cache line.
+        # What the router looks at on many ranks comes first, in one cache line.
         ("worker", "i8"),
         ("profile", "i8"),
         ("outstanding", "i8"),  # uncached tokens sent here and not yet computed
-        ("ahead", "i8"),  # uncached tokens that wait in the router for this rank; scratch of the router
         ("homes", "i8"),  # live trajectories that were sent here last
         ("blocked", "i8"),  # scratch of the router
         ("context", "i8"),  # of the running requests, at the start of the block
@@ -324,10 +325,13 @@ class State(NamedTuple):
     workers: NDArray[Any]  # WORKER[W]
     ranks: NDArray[Any]  # RANK[W * R]
     entries: NDArray[Any]  # ENTRY[ranks, N + G], at least 2 by 2
+    holders: NDArray[np.int64]  # [N + G, ranks / HOLDER_BITS]: a bit a rank; see `prorsa.cluster.sim.holders`
     stems: NDArray[Any]  # STEM[ranks, G]
     groups: NDArray[Any]  # GROUP[G]
     hosts: NDArray[Any]  # HOST[ranks, N + G], at least 2 by 2; no more columns where there is no host tier
     running: NDArray[np.int64]  # [ranks, max_running]
+    kicked: NDArray[np.int8]  # [W]: whether the worker has something to look at
+    loads: NDArray[np.int64]  # [ranks]: uncached tokens there and in the router for it; scratch of the router
     queues: NDArray[Any]  # QUEUE[1 + 3 ranks]: router; for each rank prefill, join, retracted
     heap: NDArray[Any]  # TIMER[N + 2 W + 2]
     heap_slot: NDArray[np.int64]  # where each timer is in the heap
