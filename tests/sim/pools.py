@@ -236,10 +236,11 @@ def _check_host(s: object, rank: int) -> None:
 
 def _check_holders(s: object, rank: int) -> None:
     """The rank is listed as a holder of just what it has anything of."""
-    held = s.entries["tokens"][rank].copy()  # type: ignore[attr-defined]
+    columns = len(s.holders)  # type: ignore[attr-defined]
+    held = s.entries["tokens"][rank, :columns].copy()  # type: ignore[attr-defined]
     held[len(s.trajectories) :] += s.stems["tokens"][rank]  # type: ignore[attr-defined]
-    if s.hosts.shape[1]:  # type: ignore[attr-defined]
-        held += s.hosts["tokens"][rank]  # type: ignore[attr-defined]
+    if s.ranks["host_tokens"][rank] > 0:  # type: ignore[attr-defined]
+        held += s.hosts["tokens"][rank, :columns]  # type: ignore[attr-defined]
     listed = s.holders[:, rank // HOLDER_BITS] >> rank % HOLDER_BITS & 1  # type: ignore[attr-defined]
     assert ((held > 0) == listed).all(), rank
 
