@@ -150,7 +150,10 @@ async def test_marked_workers_are_acted_on_together_after_typing_how_many() -> N
         await pilot.pause()
         assert "type 2 workers to confirm" in screen_text(app)
         app.screen.query_one("#typed").value = "2 workers"  # type: ignore[attr-defined]
-        app.screen.query_one("#confirm").focus()
+        confirm = app.screen.query_one("#confirm")
+        # A button that has just been pressed takes no second press while it shows the first.
+        await until(pilot, lambda: not confirm.has_class("-active"))
+        confirm.focus()
         await pilot.press("enter")
         await until(pilot, lambda: len(commander.sent) == 2)
         assert {(ask.verb, ask.target, ask.for_s) for ask in commander.sent} == {
