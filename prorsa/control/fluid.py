@@ -103,12 +103,22 @@ def run_plans(state: PoolState, plans: Plans, arrivals_tokens: Array) -> Outcome
     Args:
         arrivals_tokens: ``[scenario, second]``, uncached tokens that are forecast to become ready under plan 0.
     """
-    scalars = _scalars(state)
     tables = (state.requests, state.prefill_tokens_per_s, state.decode_step_s, state.cached_share)
+    pool = _Pool(_scalars(state), *tables)
     done_s = np.empty((len(arrivals_tokens), len(plans.prefill)))
     answers = np.zeros((len(arrivals_tokens), plans.prefill.shape[1]))
-    _run(scalars, *tables, arrivals_tokens, plans.prefill, plans.decode, plans.lost_share, plans.moved, done_s, answers)
+    _run(pool, plans, arrivals_tokens, done_s, answers)
     return Outcome(done_s, answers)
+
+
+class _Pool(NamedTuple):
+    """A pool's state as the compiled model takes it: the single figures, and the tables by requests or workers."""
+
+    scalars: Array
+    requests: Array
+    prefill_tokens_per_s: Array
+    decode_step_s: Array
+    cached_share: Array
 
 
 def _scalars(state: PoolState) -> Array:
@@ -130,37 +140,10 @@ def _scalars(state: PoolState) -> Array:
 
 
 @compiled
-def _run(
-    scalars: Array,
-    requests: Array,
-    prefill_rate: Array,
-    step_s: Array,
-    cached_share: Array,
-    arrivals_tokens: Array,
-    prefill: Array,
-    decode: Array,
-    lost_share: Array,
-    moved: Array,
-    done_s: Array,
-    answers: Array,
-) -> None:
+def _run(pool: _Pool, plans: Plans, arrivals_tokens: Array, done_s: Array, answers: Array) -> None:
     for scenario in range(arrivals_tokens.shape[0]):
-        tokens, expected = arrivals_tokens[scenario], answers[scenario]
-        for plan in range(prefill.shape[0]):
-            done_s[scenario, plan] = _course(
-                scalars,
-                requests,
-                prefill_rate,
-                step_s,
-                cached_share,
-                tokens,
-                prefill[plan],
-                decode[plan],
-                lost_share[plan],
-                moved[plan],
-                expected,
-                plan == 0,
-            )
+        for plan in range(plans.prefill.shape[0]):
+            done_s[scenario, plan] = _course(pool, plans, plan, arrivals_tokens[scenario], answers[scenario])
 
 
 @compiled
@@ -178,22 +161,11 @@ def _at(x: float, xs: Array, ys: Array) -> float:
 
 
 @compiled
-def _course(
-    scalars: Array,
-    requests: Array,
-    prefill_rate: Array,
-    step_s: Array,
-    cached_share: Array,
-    arrivals_tokens: Array,
-    prefill: Array,
-    decode: Array,
-    lost_share: Array,
-    moved: Array,
-    expected: Array,
-    first: bool,
-) -> float:
+def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, expected: Array) -> float:
     """Work done on one course. The first one's answers go into ``expected``; what others give beyond them returns."""
-    live, away_s, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = scalars
+    live, away_s, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = pool.scalars
+    prefill, decode = plans.prefill[plan], plans.decode[plan]
+    lost_share, moved = plans.lost_share[plan], plans.moved[plan]
     done_s, owed, lost = 0.0, 0.0, 0.0
     for t in range(len(arrivals_tokens)):
         # Trajectories whose prefix is gone prefill it again when they return, each once.
@@ -203,7 +175,7 @@ def _course(
         arriving = max(arrivals_tokens[t] / new + back, 0.0)
         again = min(arriving * lost, arriving)
         lost -= again / live
-        missed = prefix * (1.0 - cached_share[int(prefill[t])])
+        missed = prefix * (1.0 - pool.cached_share[int(prefill[t])])
         sent_back = moved[t] * decoding
         decoding -= sent_back
         done_s -= sent_back * prefill_work_s  # done once more, and counted once
@@ -211,20 +183,20 @@ def _course(
         tokens += arriving * max(new + missed, 1.0) + again * prefix + sent_back * 0.5 * output
         answers = 0.0
         if decode[t] > 0.0 and decoding > 0.0:
-            steps = STEP_S / _at(decoding / decode[t], requests, step_s)
+            steps = STEP_S / _at(decoding / decode[t], pool.requests, pool.decode_step_s)
             answers = min(decoding * steps / output, decoding)
         decoding -= answers
         served = 0.0
         if waiting > 1e-9 and tokens > 0.0 and prefill[t] > 0.0:
             per_worker = waiting / prefill[t]
-            rate = prefill[t] * _at(per_worker, requests, prefill_rate) * min(per_worker, 1.0)
+            rate = prefill[t] * _at(per_worker, pool.requests, pool.prefill_tokens_per_s) * min(per_worker, 1.0)
             free = max(decode[t] * places - decoding, 0.0)
             served = min(waiting, waiting * rate * STEP_S / tokens, free)
             tokens -= tokens * served / waiting
             waiting -= served
         decoding += served
         done_s += served * prefill_work_s + answers * decode_work_s
-        if first:
+        if plan == 0:
             expected[t] = answers
         else:
             owed += answers - expected[t]

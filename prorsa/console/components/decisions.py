@@ -9,9 +9,10 @@ from prorsa.console.components.drawing import Drawing
 from prorsa.console.look import Line, Look, fit, fit_words, wrap
 from prorsa.console.model import ConsoleModel, DecisionEntry
 from prorsa.console.text import count, run_time, span
-from prorsa.events import Alternative, Decision
+from prorsa.events import Decision
 
 STATUS_TONES: Final = {"hold": "muted", "applied": "good", "proposed": "warning", "observed": "text"}
+_ALTERNATIVES: Final = 6
 _REASON_CELLS: Final = 20
 """The least room in which the beginning of a reason says something."""
 STATUS: Final = {
@@ -92,22 +93,8 @@ class DecisionPanel(Drawing):
         return lines
 
     def _alternatives(self, decision: Decision, width: int) -> list[Line]:
-        known = [option for option in decision.alternatives if option.cost is not None]
-        if not known:
-            return []
-        dearest = max(option.cost for option in known if option.cost is not None) or 1.0
-        lines = [self.line(), self._heading("alternatives, by cost", width)]
-        cheapest = sorted(known, key=lambda option: option.cost or 0.0)[:6]
-        return lines + [self._alternative(option, decision, dearest, width) for option in cheapest]
-
-    def _alternative(self, option: Alternative, decision: Decision, dearest: float, width: int) -> Line:
-        chosen = option.split == decision.chosen
-        cost = option.cost or 0.0
-        line = self.line().gap().add(self.look.glyphs.live if chosen else " ", "good").gap()
-        line.add(fit(str(option.split), 8, self.look), "strong" if chosen else "text")
-        line.add(bar(cost / dearest, 10, self.look), self.look.style("muted") + self.look.style("track")).gap()
-        line.add(fit(count(cost), 6, self.look, align="right"), "text").gap(2)
-        return line.add(fit_words(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
+        lines = alternative_lines(self, decision, width, bar_cells=10)[:_ALTERNATIVES]
+        return [self.line(), self._heading("alternatives, by cost", width), *lines] if lines else []
 
     def _heading(self, text: str, width: int) -> Line:
         line = self.line().gap().add(text, "muted").gap()
@@ -137,3 +124,22 @@ def split_change(decision: Decision) -> str:
     if decision.current == decision.chosen:
         return str(decision.chosen)
     return f"{decision.current} → {decision.chosen}"
+
+
+def alternative_lines(drawing: Drawing, decision: Decision, width: int, *, bar_cells: int) -> list[Line]:
+    """The splits that were considered, cheapest first, with bars from the cheapest, or 0, to the dearest."""
+    costed = [(option.cost, option) for option in decision.alternatives if option.cost is not None]
+    if not costed:
+        return []
+    known = sorted(costed, key=lambda pair: pair[0])
+    low, high = min(known[0][0], 0.0), known[-1][0]
+    look, lines = drawing.look, []
+    for cost, option in known:
+        chosen = option.split == decision.chosen
+        share = (cost - low) / (high - low) if high > low else 0.0
+        line = drawing.line().gap().add(look.glyphs.live if chosen else " ", "good").gap()
+        line.add(fit(str(option.split), 8, look), "strong" if chosen else "text")
+        line.add(bar(share, bar_cells, look), look.style("muted") + look.style("track")).gap()
+        line.add(fit(count(cost), 6, look, align="right"), "text").gap(2)
+        lines.append(line.add(fit_words(option.note or "", max(width - line.width - 1, 0), look), "muted"))
+    return lines

@@ -7,8 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from prorsa.clock import seconds
-from prorsa.console.components.charts import bar
-from prorsa.console.components.decisions import STATUS, STATUS_TONES, split_change
+from prorsa.console.components.decisions import STATUS, STATUS_TONES, alternative_lines, split_change
 from prorsa.console.components.detail import Detail
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.components.table import Column, Piece, Table, cell
@@ -17,7 +16,7 @@ from prorsa.console.look import Line, Look, fit, fit_words
 from prorsa.console.model import ConsoleModel, DecisionEntry, FlipEntry
 from prorsa.console.pages.base import Page
 from prorsa.console.text import count, percent, run_time, span
-from prorsa.events import Alternative, Decision
+from prorsa.events import Decision
 
 BEFORE_S: Final = 30.0
 """Run seconds before a decision over which the pool's rates are averaged, to compare with afterwards."""
@@ -214,19 +213,5 @@ class DecisionDetail(Detail):
         return lines
 
     def _alternatives(self, decision: Decision, width: int) -> list[Line]:
-        known = [option for option in decision.alternatives if option.cost is not None]
-        if not known:
-            return []
-        dearest = max(option.cost or 0.0 for option in known) or 1.0
-        lines = [self.line(), self.heading("alternatives, by cost", width)]
-        cheapest = sorted(known, key=lambda option: option.cost or 0.0)
-        return lines + [self._alternative(option, decision, dearest, width) for option in cheapest]
-
-    def _alternative(self, option: Alternative, decision: Decision, dearest: float, width: int) -> Line:
-        chosen = option.split == decision.chosen
-        cost = option.cost or 0.0
-        line = self.line().gap().add(self.look.glyphs.live if chosen else " ", "good").gap()
-        line.add(fit(str(option.split), 8, self.look), "strong" if chosen else "text")
-        line.add(bar(cost / dearest, 12, self.look), self.look.style("muted") + self.look.style("track")).gap()
-        line.add(fit(count(cost), 6, self.look, align="right"), "text").gap(2)
-        return line.add(fit_words(option.note or "", max(width - line.width - 1, 0), self.look), "muted")
+        lines = alternative_lines(self, decision, width, bar_cells=12)
+        return [self.line(), self.heading("alternatives, by cost", width), *lines] if lines else []
