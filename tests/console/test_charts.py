@@ -1,5 +1,6 @@
 """The rasters: what is drawn is what is known."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,12 @@ from prorsa.console.components.charts import (
     sparkline,
     split_raster,
 )
+from prorsa.console.components.decisions import DecisionPanel, alternative_lines
 from prorsa.console.history import DemandPoint
 from prorsa.console.look import ASCII, DARK, UNICODE, Look
-from prorsa.events import Split
+from prorsa.console.model import ConsoleModel
+from prorsa.events import Alternative, Split
+from tests.console import story
 
 LOOKS = (Look(), Look(UNICODE, colour=False), Look(ASCII), Look(ASCII, colour=False))
 splits = st.builds(Split, *(st.integers(min_value=0, max_value=12) for _ in range(4)))
@@ -113,3 +117,20 @@ def test_a_bar_is_as_wide_as_asked_and_an_unknown_one_is_not_empty(
     assert len(drawn) == width
     if fraction is None and width:
         assert drawn != bar(0.0, width, look)
+
+
+def test_bars_of_alternatives_grow_with_their_cost_below_zero_too() -> None:
+    """A policy that counts gains has negative costs: what gains most is the cheapest, with the shortest bar."""
+    costs = {1: 40.0, 2: -5.0, 3: -80.0}
+    options = tuple(Alternative(Split(prefill, 8 - prefill), cost=cost) for prefill, cost in costs.items())
+    decision = msgspec.structs.replace(story.decision_at(10.0), alternatives=options, chosen=Split(3, 5))
+    panel = DecisionPanel(ConsoleModel(), Look())
+    drawn = alternative_lines(panel, decision, 60, bar_cells=10)
+    lines = ["".join(part.text for part in line.segments) for line in drawn]
+    assert [line.split()[-1] for line in lines] == ["-80", "-5", "40"]
+    assert [line.count("█") for line in lines] == [0, 6, 10]
+
+
+def test_without_a_cost_no_alternative_is_drawn() -> None:
+    decision = msgspec.structs.replace(story.decision_at(10.0), alternatives=(Alternative(Split(4, 4)),))
+    assert alternative_lines(DecisionPanel(ConsoleModel(), Look()), decision, 60, bar_cells=10) == []
