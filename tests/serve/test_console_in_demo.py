@@ -27,6 +27,18 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 40.0) -> None:
         time.sleep(0.1)
 
 
+def ended(pid: int, meanwhile: Callable[[], object]) -> int:
+    """The wait status of a child whose output must be read: it could not write its last words, and end, otherwise."""
+    deadline = time.monotonic() + 40.0
+    while True:
+        meanwhile()
+        child, status = os.waitpid(pid, os.WNOHANG)
+        if child:
+            return status
+        assert time.monotonic() < deadline, "it did not end in time"
+        time.sleep(0.05)
+
+
 def test_a_killed_console_ends_nothing_and_enter_opens_another(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     command = [
@@ -65,8 +77,7 @@ def test_a_killed_console_ends_nothing_and_enter_opens_another(tmp_path: Path) -
         os.write(terminal, b"\n")
         wait_until(lambda: read(b"workers") and consoles(pid) not in ([], [first]))
         os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: read(b"") or not run.live)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert os.waitstatus_to_exitcode(ended(pid, meanwhile=lambda: read(b""))) == 0
     finally:
         if run.live:
             os.kill(pid, signal.SIGKILL)

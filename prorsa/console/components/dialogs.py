@@ -174,8 +174,12 @@ class ActionDialog(ModalScreen[tuple[Ask, ...] | None]):
             self._typed_word = impact.typed
             text = self._describe(impact)
         self._impact.update(text)
+        # What need not be typed any more takes the focus with it, and keys would go nowhere.
+        left_alone = self.focused is self._typed and self._typed_word is None
         self._typed_row.display = self._typed_word is not None
         self._typed.placeholder = self._typed_word or ""
+        if left_alone:
+            self.query_one("#confirm").focus()
 
     def _describe(self, impact: Impact) -> Text:
         text = Text()
