@@ -1,5 +1,6 @@
 """Training: imitation finds what was shown; early stopping; what a run writes and says."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from prorsa.control.actions import ACTIONS, STAY
+from prorsa.control.learn.checkpoint import load
 from prorsa.control.learn.env import Demonstration, RoleAllocation
 from prorsa.control.learn.imitation import imitate
 from prorsa.control.learn.training import TrainingOptions, train
@@ -57,19 +59,24 @@ def options(out, **changes) -> TrainingOptions:
     return TrainingOptions(**fields | changes)
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="weights differ by up to 0.006 after the resumed rounds: some state is missing")
+def weights(out) -> dict[str, np.ndarray]:
+    learner = MaskablePPO.load(io.BytesIO(load(out).learner))
+    return {name: tensor.numpy() for name, tensor in learner.policy.state_dict().items()}
+
+
 def test_resumed_training_equals_uninterrupted_training(tmp_path):
-    whole = options(tmp_path / "whole", patience=100)
-    train(whole)
-    train(options(tmp_path / "parts", rounds=2, patience=100))
-    train(options(tmp_path / "parts", resume=True, patience=100))
-    weights = [
-        MaskablePPO.load(tmp_path / name / "checkpoint" / "learner.zip").policy.state_dict()
-        for name in ("whole", "parts")
-    ]
-    for name, tensor in weights[0].items():
-        assert_array_equal(tensor.numpy(), weights[1][name].numpy(), err_msg=name)
+    # Episodes of 10 decisions end within rounds of 8, so that the stop comes in the middle of an episode.
+    fields = {"patience": 100, "rollout": 8, "decisions": 10, "shown": 20}
+    train(options(tmp_path / "whole", **fields))
+    train(options(tmp_path / "parts", rounds=3, **fields))
+    before = weights(tmp_path / "parts")
+    train(options(tmp_path / "parts", resume=True, **fields))
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert any((before[name] != parts[name]).any() for name in parts)
+    for name, array in whole.items():
+        assert_array_equal(array, parts[name], err_msg=name)
+    policies = [load_model(tmp_path / name / "learned.safetensors") for name in ("whole", "parts")]
+    assert policies[0].card.sha256 == policies[1].card.sha256
 
 
 def test_training_writes_a_policy_and_says_how_far_it_is(tmp_path):
@@ -85,6 +92,9 @@ def test_training_writes_a_policy_and_says_how_far_it_is(tmp_path):
 
 def test_there_must_be_something_to_resume(tmp_path):
     with pytest.raises(ConfigError, match="no checkpoint"):
+        train(options(tmp_path, resume=True))
+    (tmp_path / "checkpoint.pickle").write_bytes(b"half of")
+    with pytest.raises(ConfigError, match="damaged"):
         train(options(tmp_path, resume=True))
     with pytest.raises(ConfigError, match="at least 1 environment"):
         train(replace(options(tmp_path), environments=0))

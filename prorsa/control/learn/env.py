@@ -14,7 +14,7 @@ its guards and its executor are the ones that run live; the environment only tak
 - **End**: ``terminated`` with the run, ``truncated`` after ``decisions`` steps.
 """
 
-import pickle
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
@@ -57,6 +57,14 @@ class Demonstration(NamedTuple):
     actions: NDArray[np.int64]
 
 
+class Snapshot(NamedTuple):
+    """An episode, the actions taken in it so far, and the state of the generator that the next episodes come from."""
+
+    episode: Episode
+    actions: tuple[int, ...]
+    random: Mapping[str, Any]
+
+
 class RoleAllocation(gym.Env[Observation, np.int64]):
     """One pool at a time, drawn from a domain at each reset.
 
@@ -89,12 +97,12 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
         self._policy.shift = shift_of(int(action), self._pool().parallel_flips)
         driver.tick()
         driver.advance()
-        self._taken += 1
+        self._actions.append(int(action))
         expected = self._limit_tokens_per_s * (driver.due_s - began_s)
         reward = (simulation.output_tokens - tokens) / expected
         done = simulation.done
         info = {"report": simulation.report()} if done else {}
-        return self._observe(), reward, done, not done and self._taken >= self._decisions, info
+        return self._observe(), reward, done, not done and len(self._actions) >= self._decisions, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions the guards would carry out in full at the decision that is due."""
@@ -134,13 +142,17 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
                 expert, observation = self._next_expert(policies, rng)
         return Demonstration(np.array(seen), np.array(masks), np.array(actions))
 
-    def snapshot(self) -> bytes:
-        """All of it, to go on from with :meth:`restore`: for checkpoints of training, by who wrote them."""
-        return pickle.dumps(self.__dict__)
+    def snapshot(self) -> Snapshot:
+        """What determines the state that it is in, to go on from with :meth:`restore`."""
+        return Snapshot(self._episode, tuple(self._actions), self.np_random.bit_generator.state)
 
-    def restore(self, snapshot: bytes) -> None:
-        """Go on where :meth:`snapshot` was taken; only for snapshots of one's own, since it may run what is in them."""
-        self.__dict__.update(pickle.loads(snapshot))  # noqa: S301 - a trainer's own checkpoint
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on where :meth:`snapshot` was taken: the episode runs again up to there, to the same last digit."""
+        self._start(snapshot.episode)
+        self._observe()
+        for action in snapshot.actions:
+            self.step(np.int64(action))
+        self.np_random.bit_generator.state = snapshot.random
 
     def _next_expert(self, policies: tuple[str, ...], rng: np.random.Generator) -> tuple[Policy, Observation]:
         observation, _ = self.reset()
@@ -155,7 +167,8 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
         simulation = make_simulation(plan, workload, report_s=round(plan.control.decide_s))
         self._driver = Driver(simulation, controller, plan.control.tick_s)
         self._limit_tokens_per_s = _limit_tokens_per_s(profile, workload, episode.scenario.workers)
-        self._taken = 0
+        self._episode = episode
+        self._actions: list[int] = []
         self._driver.advance()
 
     def _observe(self) -> Observation:

@@ -1,8 +1,8 @@
 """Training of a policy: imitation first, then practice (MaskablePPO), round by round.
 
-A round is one rollout of all environments and the update that follows. A checkpoint between two rounds holds the
-learner, the environments and two random states. Training that goes on from one does not yet come to the very weights
-that it would have come to without the stop.
+A round is one rollout of all environments and the update that follows. After each a checkpoint holds the learner, what
+the environments' states follow from and the random states, so that training that goes on from one comes to the very
+weights that it would have come to without the stop.
 """
 
 import time
@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, configure
 from stable_baselines3.common.vec_env import VecEnv
 
-from prorsa.control.learn.checkpoint import Progress, latest, save
+from prorsa.control.learn.checkpoint import Progress, load, save
 from prorsa.control.learn.env import DECISIONS, Demonstration, Observation, RoleAllocation
 from prorsa.control.learn.episodes import Domain, Episode
 from prorsa.control.learn.export import SeenRange, export
@@ -28,8 +28,6 @@ from prorsa.control.policies.names import make_policy
 from prorsa.errors import ConfigError
 
 _NETWORK: Final = (64, 64)
-_ROLLOUT: Final = 64
-"""Decisions of each environment in a round."""
 _DISCOUNT: Final = 0.98
 """Of a decision: a reward four minutes ahead counts for a third; flips pay or do not within that time."""
 _SETTINGS: Final[dict[str, Any]] = {
@@ -55,6 +53,8 @@ class TrainingOptions:
         rounds: of practice, at most.
         budget_s: wall-clock seconds after which no further round begins; None for no limit.
         environments: that run side by side; each in a process of its own with ``processes``, in an actor with ``ray``.
+        decisions: after which an episode is cut off.
+        rollout: decisions of each environment in a round.
         validate_every: rounds between two validations.
         patience: validations without a better one after which training ends.
         validations: runs that a validation is made of.
@@ -72,6 +72,7 @@ class TrainingOptions:
     processes: bool = True
     ray: str | None = None
     decisions: int = DECISIONS
+    rollout: int = 64
     validate_every: int = 5
     patience: int = 8
     validations: int = 6
@@ -140,13 +141,12 @@ class _Training:
 
     def run(self) -> Model:
         options = self._options
-        resumed = latest(options.out) if options.resume else None
-        if options.resume and resumed is None:
-            raise ConfigError(f"--resume: no checkpoint in {options.out}; leave it out to begin")
-        if resumed is None:
-            self._warm_start()
+        if options.resume:
+            checkpoint = load(options.out)
+            self._learner = checkpoint.restore(self._environments)
+            self._progress, self._seen = checkpoint.progress, checkpoint.seen
         else:
-            self._learner, self._progress, self._seen = resumed.restore(self._environments)
+            self._warm_start()
         self._learner.set_logger(_logger(options.tensorboard))
         self._first_round = self._progress.rounds
         if self._progress.best_score is None:
@@ -162,11 +162,8 @@ class _Training:
 
     def _warm_start(self) -> None:
         options, vector = self._options, self._environments
-        vector.seed(options.seed)
         if options.experts:
-            each = options.shown // options.environments
-            parts: list[Demonstration] = vector.env_method("demonstrate", options.experts, each)
-            shown = Demonstration(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            shown = _demonstrations(options, vector)
             self._seen.see(shown.observations)
             same = imitate(self._learner, shown, epochs=options.epochs, seed=options.seed)
             self._tell("imitation", f"{len(shown.actions)} decisions shown, {same:.0%} decided alike")
@@ -175,12 +172,14 @@ class _Training:
     def _round(self) -> None:
         options, progress = self._options, self._progress
         watch = _Watch(self._seen)
-        self._learner.learn(_ROLLOUT * options.environments, callback=watch, reset_num_timesteps=progress.rounds == 0)
+        self._learner.learn(
+            options.rollout * options.environments, callback=watch, reset_num_timesteps=progress.rounds == 0
+        )
         progress.rounds += 1
         self._tell("practice", f"reward {watch.mean_reward:.3f}")
         if progress.rounds % options.validate_every == 0:
             self._validate()
-            save(options.out, self._learner, self._environments, progress, self._seen)
+        save(options.out, self._learner, self._environments, progress, self._seen)
 
     def _validate(self) -> None:
         score = self._validation.score(self._learner)
@@ -221,6 +220,16 @@ class _Training:
         self._told(Report(stage, done, left_s, f"round {self._progress.rounds}: {text}"))
 
 
+def _demonstrations(options: TrainingOptions, vector: VecEnv) -> Demonstration:
+    # A vector's seeds take effect when it begins anew.
+    vector.seed(options.seed)
+    vector.reset()
+    parts: list[Demonstration] = vector.env_method(
+        "demonstrate", options.experts, options.shown // options.environments
+    )
+    return Demonstration(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
 def _logger(folder: Path | None) -> Logger:
     return configure(None, []) if folder is None else configure(str(folder), ["tensorboard"])
 
@@ -229,7 +238,7 @@ def _learner(options: TrainingOptions, environments: VecEnv) -> MaskablePPO:
     return MaskablePPO(
         "MlpPolicy",
         environments,
-        n_steps=_ROLLOUT,
+        n_steps=options.rollout,
         gamma=_DISCOUNT,
         seed=options.seed,
         device="cpu",
