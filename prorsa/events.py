@@ -36,6 +36,7 @@ Verb = Literal[
     "reject",
     "mode",
     "policy",
+    "shadow",
     "drain",
     "quarantine",
     "readmit",
@@ -427,7 +428,8 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     """What the controller decided at a tick, from what, and why.
 
     ``status``: ``hold`` nothing to do; ``applied`` the moves start; ``proposed`` they wait for approval until
-    ``expires_ns``; ``observed`` they are only recorded (mode observe).
+    ``expires_ns``; ``observed`` they are only recorded (mode observe). ``handed_over``: why the policy let another one
+    decide; None where it decided itself.
     """
 
     decision_id: Count
@@ -447,6 +449,53 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     guards: tuple[GuardEffect, ...] = ()
     moves: tuple[Move, ...] = ()
     expires_ns: RunNs | None = None
+    handed_over: str | None = None
+
+
+class ShadowDecision(Event, frozen=True, kw_only=True, tag="shadow"):
+    """What a second policy would have decided beside decision ``decision_id``, from the same; nothing comes of it.
+
+    ``chosen`` and ``moves`` are what overrides and guards would have made of ``wanted``; all three are empty where the
+    policy failed, which ``reason`` then tells. ``agrees``: both chose the same split; None where there is nothing to
+    compare: it failed, or an operator's order or a weight update left neither of them a choice.
+    """
+
+    decision_id: Count
+    tick_ns: RunNs
+    upto_hub_seq: Count
+    policy: str
+    policy_state: str
+    wanted: Split | None
+    chosen: Split | None
+    agrees: bool | None
+    reason: str
+    inputs: dict[str, float | None] = {}
+    alternatives: tuple[Alternative, ...] = ()
+    guards: tuple[GuardEffect, ...] = ()
+    moves: tuple[Move, ...] = ()
+    handed_over: str | None = None
+
+
+class ShadowScore(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """How a policy in shadow compares with those that decided, since ``since_ns``.
+
+    Of its ``decisions``, ``compared`` had something to compare and ``agreed`` chose the same split. Over those
+    compared, ``prefill_more`` is the mean of its prefill workers less those decided, ``prefill_apart`` that of
+    the absolute difference (workers; None before the first), and ``would_move`` and ``moved`` are how often it would
+    have moved workers and the active policy did choose to. ``failed`` and ``handed_over`` count decisions.
+    """
+
+    policy: str
+    since_ns: RunNs
+    decisions: Count
+    compared: Count
+    agreed: Count
+    prefill_more: float | None
+    prefill_apart: float | None
+    would_move: Count
+    moved: Count
+    failed: Count
+    handed_over: Count
 
 
 class Admission(Event, frozen=True, kw_only=True, tag="admission"):
@@ -644,6 +693,9 @@ class View(Event, frozen=True, kw_only=True, tag="view"):
     scores: dict[str, dict[str, dict[str, float | None]]] = {}
     last_decision: Decision | None = None
     proposal: Decision | None = None
+    shadow: ShadowScore | None = None
+    last_shadow: ShadowDecision | None = None
+    admission: Admission | None = None
     alerts: tuple[Alert, ...] = ()
     output_tokens_per_s: float | None = None
     prefill_tokens_per_s: float | None = None
@@ -708,6 +760,7 @@ AnyEvent = Union[  # noqa: UP007 - a name for the union that get_args can take a
     WorkerRole,
     Forecast,
     Decision,
+    ShadowDecision,
     Admission,
     Flip,
     EffectResult,

@@ -11,6 +11,7 @@ from prorsa.events import (
     PredictedEffect,
     RunBegin,
     RunEnd,
+    ShadowDecision,
     Stamped,
     WorkerDown,
     WorkerUp,
@@ -31,6 +32,8 @@ def text_of(event: AnyEvent) -> str | None:
         case Decision() as decision:
             moves = ", ".join(f"{move.worker_id}→{move.to_role}" for move in decision.moves)
             return f"decision {decision.decision_id} {decision.status}: {moves}: {decision.reason}"
+        case ShadowDecision(agrees=False) as shadow:
+            return f"in shadow, {shadow.policy} would choose {shadow.chosen}: {shadow.reason}"
         case Flip() as flip:
             roles = flip.to_role if flip.from_role == flip.to_role else f"{flip.from_role}→{flip.to_role}"
             return f"{flip.worker_id} {roles} {flip.state} ({flip.elapsed_s or 0:.1f} s)"

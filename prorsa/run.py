@@ -13,6 +13,7 @@ from prorsa.cluster.scenario import Scenario
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
 from prorsa.control.policies import colocated_settings, make_policy, make_simulated
+from prorsa.control.shadow import make_shadow
 from prorsa.errors import ConfigError
 from prorsa.events import Mode, Role, Stamped
 
@@ -129,8 +130,9 @@ def make_plan(
     mode: Mode = "auto",
     batch: bool = False,
     admission: Literal["advise", "gate"] = "advise",
+    shadow: str | None = None,
 ) -> RunPlan:
-    """A checked plan. What is not ``scored`` makes a forecast only if its policy decides by it.
+    """A checked plan. What is not ``scored`` makes a forecast only if its policy, or its shadow, decides by it.
 
     ``batch`` allows the policies that only a batch simulation can run; `prorsa.tuning` settles them.
 
@@ -151,10 +153,12 @@ def make_plan(
     if not profile.flippable and chosen.flips:
         why = profile.why_not_flippable or "SGLang refuses it"
         raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
-    made = forecast if scored or chosen.needs_forecast else None
+    beside = make_shadow(shadow, policy, scenario.workers).policy if shadow else None
+    made = forecast if scored or chosen.needs_forecast or (beside and beside.needs_forecast) else None
     control = ControlConfig(
         profile=profile,
         policy=policy,
+        shadow=shadow,
         forecast=made,
         cache=scenario.cache,
         host_kv_tokens=scenario.host_kv_tokens,
@@ -173,10 +177,10 @@ def make_plan(
 
 
 def with_policy(plan: RunPlan, policy: str) -> RunPlan:
-    """The plan under another policy that needs no forecast; it makes one only to be scored."""
+    """The plan under another policy that needs no forecast; it makes one only to be scored, or for a shadow."""
     chosen = make_policy(policy, plan.scenario.workers)
     assert not chosen.needs_forecast, policy
-    made = plan.control.forecast if plan.scored else None
+    made = plan.control.forecast if plan.scored or plan.control.shadow else None
     return msgspec.structs.replace(plan, control=msgspec.structs.replace(plan.control, policy=policy, forecast=made))
 
 
@@ -230,6 +234,7 @@ def run_row(
         "policy": plan.asked,
         "tuning": None if plan.tuning is None else msgspec.to_builtins(plan.tuning),
         "search": None,
+        "shadow": None,
         "seed": plan.seed,
         "workers": plan.scenario.workers,
         "concurrency": plan.scenario.concurrency,

@@ -61,6 +61,8 @@ def simulate(
     run.to_the_end(progress)
     row = report(plan, run.driver.simulation, run.driver.controller, time.perf_counter() - started)
     row["search"] = None if run.clairvoyant is None else run.clairvoyant.summary()
+    shadow = run.driver.controller.shadow
+    row["shadow"] = shadow.comparison.to_json() if shadow and shadow.comparison else None
     return row
 
 
@@ -144,7 +146,8 @@ class _Run:
 
 def _wants_events(plan: RunPlan, policy: Policy, recorder: Recorder | None) -> bool:
     gated = plan.control.admission == "gate"
-    return plan.control.forecast is not None or recorder is not None or policy.needs_events or gated
+    beside = plan.control.shadow is not None and make_policy(plan.control.shadow).needs_events
+    return plan.control.forecast is not None or recorder is not None or policy.needs_events or gated or beside
 
 
 def _sim_config(plan: RunPlan, report_s: int) -> SimConfig:

@@ -85,7 +85,9 @@ class _Search:
     def plan_of(self, policy: str, seed: int) -> RunPlan:
         """The plan of one try."""
         name = f"{self._plan.scenario.name} {self._plan.control.policy}: {policy} seed {seed}"
-        return with_policy(msgspec.structs.replace(self._plan, run_id=name, seed=seed, scored=False), policy)
+        control = msgspec.structs.replace(self._plan.control, shadow=None)
+        trial = msgspec.structs.replace(self._plan, run_id=name, seed=seed, scored=False, control=control)
+        return with_policy(trial, policy)
 
     def add(self, policy: str, run: Run) -> None:
         """Take the run of a try."""

@@ -97,7 +97,7 @@ class _Record:
 
     def replay(self) -> Driver:
         """The simulated run at the moment, with a controller that has seen it all."""
-        config = msgspec.structs.replace(self.plan.control, forecast="lifecycle", mode="auto")
+        config = msgspec.structs.replace(self.plan.control, forecast="lifecycle", mode="auto", shadow=None)
         controller = Controller(config, Predictor(ForecastConfig()), Planned("recorded"))
         driver = Driver(make_simulation(self.plan), controller, config.tick_s)
         pending = deque(self._doings())

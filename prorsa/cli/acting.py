@@ -76,8 +76,13 @@ def mode(name: Literal["auto", "approve", "observe"], *, acting: Acting) -> int:
 
 
 def policy(name: str, *, acting: Acting) -> int:
-    """Change the policy of the run."""
+    """Change the policy of the run. One in shadow takes over with what it remembers; the other goes on in shadow."""
     return _act("policy", acting, value=name)
+
+
+def shadow(name: str, *, acting: Acting) -> int:
+    """Let a second policy decide beside the active one, without acting; `off` for none."""
+    return _act("shadow", acting, value=name)
 
 
 ACTING: Final[tuple[Callable[..., int], ...]] = (
@@ -92,5 +97,6 @@ ACTING: Final[tuple[Callable[..., int], ...]] = (
     readmit,
     mode,
     policy,
+    shadow,
 )
 """The commands, for the application to take up."""

@@ -21,6 +21,9 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSO
 Sessions = Annotated[
     Path | None, Parameter(name="--sessions", help="Replay the sessions of this CSV file (.csv or .csv.gz) instead.")
 ]
+Shadow = Annotated[
+    str | None, Parameter(help="A second policy that decides beside the active one; it is recorded and compared.")
+]
 
 app = App(
     name="prorsa",
@@ -57,6 +60,7 @@ def demo(
     record: Path | None = None,
     run_dir: Path | None = None,
     mode: Literal["auto", "approve", "observe"] = "auto",
+    shadow: Shadow = None,
 ) -> int:
     """Roll out on an embedded cluster, in scaled real time, with the console.
 
@@ -65,7 +69,7 @@ def demo(
     scenario
         Name of a scenario, or a TOML file.
     policy
-        Who decides the split: analytic, default, static:P:D, colocated.
+        Who decides the split: analytic, default, lookahead, learned[:FILE], static:P:D, colocated.
     seed
         Seed of the workload.
     speed
@@ -95,6 +99,7 @@ def demo(
             record=record,
             run_dir=run_dir,
             mode=mode,
+            shadow=shadow,
         )
     )
 
@@ -104,6 +109,7 @@ def serve(
     *,
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
     run_dir: Path | None = None,
+    shadow: Shadow = None,
 ) -> int:
     """Serve live SGLang workers: hub, routers and controller, until interrupted.
 
@@ -116,7 +122,7 @@ def serve(
     """
     from prorsa.serve.live import run_serve
 
-    return run_serve(config, run_dir)
+    return run_serve(config, run_dir, shadow)
 
 
 @app.command
@@ -210,6 +216,7 @@ def simulate(
     forecast: ForecastSeen = "lifecycle",
     no_forecast: Annotated[bool, Parameter(negative="")] = False,
     admission: Literal["advise", "gate"] = "advise",
+    shadow: Shadow = None,
     seed: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     seeds: str | None = None,
     record: Path | None = None,
@@ -268,6 +275,7 @@ def simulate(
             forecast=forecast,
             scored=not no_forecast,
             admission=admission,
+            shadow=shadow,
             record=record,
             jobs=jobs,
             ray=ray,

@@ -37,6 +37,7 @@ class SimulateOptions:
     forecast: ForecastKind
     scored: bool
     admission: Literal["advise", "gate"] = "advise"
+    shadow: str | None = None
     record: Path | None
     jobs: int
     ray: str | None
@@ -57,6 +58,7 @@ class SimulateOptions:
                 scored=self.scored,
                 batch=True,
                 admission=self.admission,
+                shadow=self.shadow,
             )
             for name, seed, policy in itertools.product(self.scenarios, self.seeds, self.policies)
         ]
@@ -141,13 +143,15 @@ def run_replay(journal: Path, policy: str | None, *, as_json: bool) -> int:
     config = plan.control
     if policy is not None:
         make_policy(policy, plan.pool_size)
-        config = msgspec.structs.replace(config, policy=policy)
+        config = msgspec.structs.replace(config, policy=policy, shadow=None)
     controller = Controller(config, None if config.forecast is None else Predictor(ForecastConfig()))
-    result = compare(controller, lambda types: reader.read(types=types))
+    result = compare(controller, lambda types: reader.read(types=types), shadows=policy is None)
     if as_json:
-        print_json({"decisions": result.decisions, "equal": result.equal, "first_difference": result.first_difference})
+        print_json(result.to_json())
     else:
         narrate(f"{result.equal} of {result.decisions} decisions are equal")
+        if result.shadow_decisions:
+            narrate(f"{result.shadow_equal} of {result.shadow_decisions} decisions in shadow are equal")
         if result.first_difference is not None:
             print_json(result.first_difference)
     return 0 if result.first_difference is None else 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from prorsa.beside import agreement
 from prorsa.bus.commands import CommandClient
 from prorsa.bus.keys import Keys
 from prorsa.bus.subscriber import Subscriber
@@ -15,13 +16,24 @@ from prorsa.bus.wire import Endpoints, HubStatus
 from prorsa.cli.options import Acting, Looking, journal_in
 from prorsa.cli.output import UNKNOWN, narrate, number, percent, print_json, print_table
 from prorsa.errors import RefusedError, UnavailableError
-from prorsa.events import Command, View
+from prorsa.events import Admission, Command, ShadowScore, View
 from prorsa.lines import effect_lines, line_of
 from prorsa.serve.rundir import find_run
 
 ANSWER_WITHIN_S = 10.0
 """Wall time to wait for the controller's answer; a restarting one needs a few seconds."""
-_WATCHED = ("decision", "flip", "override", "command", "alert", "run.begin", "run.end", "worker.up", "worker.down")
+_WATCHED = (
+    "decision",
+    "shadow",
+    "flip",
+    "override",
+    "command",
+    "alert",
+    "run.begin",
+    "run.end",
+    "worker.up",
+    "worker.down",
+)
 
 
 def act(acting: Acting, verb: str, *, target: str | None, value: str | None, for_s: float | None) -> int:
@@ -179,6 +191,8 @@ def _status_object(hub: HubStatus, view: View) -> dict[str, Any]:
             "reason": decision.reason,
             "guards": [msgspec.to_builtins(guard) for guard in decision.guards],
         },
+        "shadow": None if view.shadow is None else msgspec.to_builtins(view.shadow),
+        "admission": None if view.admission is None else _admission_object(view.admission),
         "bus": {
             "received": hub.counters.received,
             "journalled": hub.counters.journalled,
@@ -188,11 +202,19 @@ def _status_object(hub: HubStatus, view: View) -> dict[str, Any]:
     }
 
 
+def _admission_object(said: Admission) -> dict[str, Any]:
+    return {"mode": said.mode, "limit": said.limit, "live": said.live, "reason": said.reason}
+
+
 def _print_status(view: View, hub: HubStatus) -> None:
     split = f"{view.split}" + (f", {view.split.switching} switching" if view.split.switching else "")
     narrate(f"{hub.run_id}: {split}; mode {view.mode}, policy {view.policy}")
     if view.last_decision is not None:
         narrate(f"decision {view.last_decision.decision_id}: {view.last_decision.reason}")
+    if view.shadow is not None:
+        narrate(_shadow_line(view.shadow))
+    if view.admission is not None:
+        narrate(f"admission ({view.admission.mode}): {view.admission.reason}")
     for entry in view.overrides:
         left = "" if entry.expires_in_s is None else f", {entry.expires_in_s:.0f} s left"
         narrate(f"{entry.kind} {entry.target or ''} {entry.value or ''} ({entry.state}{left}): {entry.reason}")
@@ -212,6 +234,12 @@ def _print_status(view: View, hub: HubStatus) -> None:
         for worker in view.workers
     ]
     print_table(("worker", "role", "state", "epoch", "pinned", "queued", "running", "KV", "tok/s", "age s"), rows)
+
+
+def _shadow_line(score: ShadowScore) -> str:
+    share = agreement(score)
+    said = "nothing to compare yet" if share is None else f"agrees in {share:.0%} of {score.compared} decisions"
+    return f"in shadow: {score.policy} {said}"
 
 
 async def _follow(at: Looking, *, as_json: bool) -> None:

@@ -97,9 +97,41 @@ def print_runs(runs: Sequence[Mapping[str, object]]) -> None:
                 f"{run['policy']} seed {run['seed']}: bound by its longest trajectory; its makespan carries no claim"
             )
     _narrate_tuning(runs)
+    print_shadows(runs)
     profiles = {str(run["profile"]) for run in runs if not run["profile_validated"]}
     for profile in sorted(profiles):
         narrate(f"profile {profile} is unvalidated: fewer than 10 measured rows match it")
+
+
+_SHADOW_COLUMNS: Final = (
+    "shadow", "beside", "scenario", "seed", "decisions", "agree", "prefill apart", "prefill more", "would move",
+    "moved", "handed over", "failed",
+)  # fmt: skip
+
+
+def print_shadows(runs: Sequence[Mapping[str, object]]) -> None:
+    """How the policies in shadow of these runs compare with those that decided; nothing where there are none."""
+    rows = [_shadow_row(run, shadow) for run in runs if isinstance(shadow := run.get("shadow"), Mapping)]
+    if rows:
+        sys.stdout.write("\n")
+        print_table(_SHADOW_COLUMNS, rows, dispensable=("failed", "handed over", "seed"))
+
+
+def _shadow_row(run: Mapping[str, object], shadow: Mapping[str, object]) -> list[str]:
+    return [
+        str(shadow["policy"]),
+        str(run["policy"]),
+        str(run["scenario"]),
+        str(run["seed"]),
+        number(shadow["compared"]),
+        percent(shadow["agreement"]),
+        number(shadow["prefill_apart"], ".2f"),
+        number(shadow["prefill_more"], "+.2f"),
+        number(shadow["would_move"]),
+        number(shadow["moved"]),
+        number(shadow["handed_over"]),
+        number(shadow["failed"]),
+    ]
 
 
 def _narrate_tuning(runs: Sequence[Mapping[str, object]]) -> None:

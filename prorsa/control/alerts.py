@@ -3,7 +3,7 @@
 from prorsa.cluster.registry import Registry
 from prorsa.control.config import ControlConfig
 from prorsa.control.overrides import Overrides
-from prorsa.events import Alert, Decision, Severity, WorkerDown, WorkerUp
+from prorsa.events import Alert, Decision, Severity, ShadowDecision, WorkerDown, WorkerUp
 
 _OVERLOAD_AFTER = 3
 """Decisions in a row that must find the pool overloaded before it is an alert: one burst is none."""
@@ -51,6 +51,16 @@ class Alerts:
         if self._overloads >= _OVERLOAD_AFTER:
             return self._raise("overload", "warning", f"demand exceeds the pool: {decision.reason}", None)
         return [] if overloaded else self._clear("overload", "demand fits the pool again", None)
+
+    def shadow(self, said: ShadowDecision) -> list[Alert]:
+        """The policy in shadow could not decide; or it can again."""
+        if said.chosen is None:
+            return self._raise("shadow-failed", "warning", f"{said.policy} in shadow: {said.reason}", None)
+        return self._clear("shadow-failed", f"{said.policy} in shadow decides again", None)
+
+    def no_shadow(self) -> list[Alert]:
+        """No policy decides in shadow any more."""
+        return self._clear("shadow-failed", "the policy in shadow is off", None)
 
     def _raise(self, code: str, severity: Severity, text: str, worker_id: str | None) -> list[Alert]:
         if code in self._active:

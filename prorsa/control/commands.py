@@ -13,6 +13,7 @@ from prorsa.control.overrides import known_worker
 from prorsa.control.plan import still_allowed
 from prorsa.control.policies import POLICIES, colocated_settings, make_policy
 from prorsa.control.rehearsal import answer_question
+from prorsa.control.shadow import OFF, Shadow, make_shadow
 from prorsa.errors import ConfigError, RefusedError
 from prorsa.events import Command, Mode, Override
 
@@ -105,9 +106,37 @@ def _policy(controller: "Controller", command: Command, t_ns: int, step: "Step")
         raise RefusedError(f"policy takes a name: {', '.join(POLICIES)}")
     if colocated_settings(command.value) is not None and not split.mixed:
         raise RefusedError("colocated needs workers that were launched as mixed; SGLang cannot flip to that role")
-    controller.policy = make_policy(command.value, split.prefill + split.decode or None)
     controller.decide_soon()
+    if controller.shadow is not None and controller.shadow.policy.name == command.value:
+        return _take_over(controller, controller.shadow)
+    controller.policy = make_policy(command.value, split.prefill + split.decode or None)
     return f"policy is {controller.policy.name}"
+
+
+def _take_over(controller: "Controller", shadow: Shadow) -> str:
+    """The policy in shadow decides from now on, with what it remembers; the one before goes on in shadow."""
+    before, controller.policy = controller.policy, shadow.policy
+    if colocated_settings(before.name) is not None:
+        controller.shadow = None
+        return f"policy is {controller.policy.name}; none decides in shadow"
+    controller.shadow = Shadow(before)
+    return f"policy is {controller.policy.name}; {before.name} goes on in shadow"
+
+
+def _shadow(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
+    del t_ns
+    if not command.value:
+        raise RefusedError(f"shadow takes a policy or {OFF}: {', '.join(POLICIES)}")
+    if command.value != OFF:
+        split = controller.registry.destined()
+        workers = split.prefill + split.decode or None
+        controller.shadow = make_shadow(command.value, controller.policy.name, workers)
+        return f"{command.value} decides in shadow; nothing comes of it"
+    if controller.shadow is None:
+        raise RefusedError("shadow off: no policy decides in shadow")
+    was, controller.shadow = controller.shadow.policy.name, None
+    step.events += controller.alerts.no_shadow()
+    return f"{was} no longer decides in shadow"
 
 
 def _take_out(controller: "Controller", command: Command, t_ns: int, step: "Step") -> str:
@@ -170,6 +199,7 @@ _VERBS: Final[dict[str, Callable[["Controller", Command, int, "Step"], str]]] = 
     "reject": _reject,
     "mode": _mode,
     "policy": _policy,
+    "shadow": _shadow,
     "drain": _take_out,
     "quarantine": _take_out,
     "readmit": _readmit,

@@ -19,7 +19,8 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     Attributes:
         profile: performance of the pool's workers; None where only their own counters tell.
         policy: name of the policy, as on the command line.
-        forecast: what the policy sees; None where no forecast is made at all.
+        shadow: name of a second policy that decides beside it without acting; None for none.
+        forecast: what the policies see; None where no forecast is made at all.
         mode: whether decisions act (``auto``), wait for approval (``approve``) or are only recorded (``observe``).
         cache: what a flip does to the worker's prefix cache: ``cold``, ``retained`` or ``l3``.
         host_kv_tokens: host tier of each worker's prefix cache, in tokens; 0 for none.
@@ -40,6 +41,7 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     profile: Profile | None = None
     policy: str = "default"
+    shadow: str | None = None
     forecast: ForecastKind | None = "lifecycle"
     mode: Mode = "auto"
     cache: Literal["cold", "retained", "l3"] = "retained"
@@ -59,5 +61,6 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     executor: ExecutorConfig = ExecutorConfig()
 
     def digest(self) -> str:
-        """A short hash of all settings, for decision events."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:12]
+        """A short hash of all settings that can change a decision, for decision events: a shadow cannot."""
+        deciding = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "shadow"}
+        return hashlib.sha256(msgspec.json.encode(deciding, order="sorted")).hexdigest()[:12]

@@ -7,7 +7,6 @@ back to it on the bus and are ignored: it knows them.
 """
 
 import copy
-import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -28,6 +27,7 @@ from prorsa.control.overrides import Overrides
 from prorsa.control.plan import Plan, Pool, make_plan
 from prorsa.control.policies import Context, Policy, Want, make_policy
 from prorsa.control.seen import with_perfect
+from prorsa.control.shadow import Shadow, make_shadow, state_hash
 from prorsa.control.waiting import Waiting
 from prorsa.events import (
     EVENT_TYPES,
@@ -55,7 +55,7 @@ from prorsa.forecast.frame import Frame, as_seen
 from prorsa.forecast.predictor import Predictor
 
 OUTPUT_TYPES: Final = frozenset(
-    {"forecast", "decision", "admission", "flip", "override", "alert", "view", "lease", "bus.overflow"}
+    {"forecast", "decision", "shadow", "admission", "flip", "override", "alert", "view", "lease", "bus.overflow"}
 )
 """Event types that a controller does not read: what controllers and the bus say themselves."""
 INPUT_TYPES: Final = tuple(sorted(EVENT_TYPES.keys() - OUTPUT_TYPES))
@@ -113,6 +113,7 @@ class Controller:
         self.contexts = Contexts()
         self.admission: Admission | None = None
         self.policy: Policy = policy or make_policy(config.policy)
+        self.shadow: Shadow | None = make_shadow(config.shadow, self.policy.name) if config.shadow else None
         self.frame: Frame | None = None
         self.last_decision: Decision | None = None
         self.proposal: Decision | None = None
@@ -134,7 +135,7 @@ class Controller:
         copies = copy.deepcopy(parts, shared)
         forked.registry, forked.executor, forked.overrides, forked.absences, forked.alerts, forked.cost = copies
         forked.predictor, forked.policy, forked.waiting, forked.homes = None, policy, Waiting(), Homes()
-        forked.contexts = Contexts()
+        forked.contexts, forked.shadow = Contexts(), None
         return forked
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -262,11 +263,21 @@ class Controller:
         decision = self._decision(want, plan, t_ns, upto_hub_seq)
         self.last_decision = decision
         step.events.append(decision)
+        self._shadow(decision, step)
         step.events += self.alerts.overload(decision, overloaded=want.overloaded)
         if decision.status == "proposed":
             self.proposal = decision
         elif decision.status == "applied":
             self.start(decision.moves, decision.decision_id, t_ns, step)
+
+    def _shadow(self, decision: Decision, step: Step) -> None:
+        """Ask the policy in shadow on the state that the active one saw, before anything comes of the decision."""
+        if self.shadow is None or self.overrides.bounds(self.registry) is None:
+            return
+        t_ns, orders_alone = decision.tick_ns, self.mode == "approve"
+        said = self.shadow.decide(self.context(t_ns), self.pool(t_ns), decision, orders_alone=orders_alone)
+        step.events.append(said)
+        step.events += self.alerts.shadow(said)
 
     def plan(self, t_ns: int) -> tuple[Want, Plan]:
         """What the policy wants now, and what overrides and guards make of it; nothing is started."""
@@ -308,6 +319,7 @@ class Controller:
             homes=self.homes,
             flush_ns=self._flush_ns,
             parallel_flips=pool.parallel_flips,
+            acts=self.mode == "auto",
             allowed_actions=partial(action_mask, pool, bounds),
         )
 
@@ -320,7 +332,7 @@ class Controller:
             upto_hub_seq=upto_hub_seq,
             config_hash=self._digest,
             policy=self.policy.name,
-            policy_state=hashlib.sha256(self.policy.state().encode()).hexdigest()[:12],
+            policy_state=state_hash(self.policy),
             mode=self.mode,
             current=self.registry.split(),
             wanted=want.split,
@@ -332,6 +344,7 @@ class Controller:
             guards=guards,
             moves=moves,
             expires_ns=t_ns + nanoseconds(self.config.decision_horizon_s) if status == "proposed" else None,
+            handed_over=want.handed_over,
         )
 
     def _status(self, plan: Plan, t_ns: int) -> tuple[DecisionStatus, tuple[Move, ...], tuple[GuardEffect, ...]]:

@@ -49,7 +49,7 @@ class Learned:
         if self._handover.away(context.t_ns):
             return self._hand_over(context)
         action = _best(logits, context)
-        if action != STAY:
+        if action != STAY and context.acts:
             self._outcomes.moved(seconds(context.t_ns))
         shift = shift_of(action, context.parallel_flips)
         split = shifted(context, shift)
@@ -82,8 +82,10 @@ class Learned:
     def _hand_over(self, context: Context) -> Want:
         want = self._analytic.decide(context)
         left_s = self._handover.until_s - seconds(context.t_ns)
-        reason = f"analytic decides for {self.name} for {left_s:.0f} s ({self._handover.reason}): {want.reason}"
-        return replace(want, reason=reason, inputs={**want.inputs, "handed_over_s": round(left_s, 1)})
+        why = self._handover.reason
+        reason = f"analytic decides for {self.name} for {left_s:.0f} s ({why}): {want.reason}"
+        inputs = {**want.inputs, "handed_over_s": round(left_s, 1)}
+        return replace(want, reason=reason, inputs=inputs, handed_over=why)
 
 
 def make_learned(name: str) -> Learned:

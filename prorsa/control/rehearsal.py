@@ -66,8 +66,9 @@ def _settle(stage: "Controller", command: Command) -> None:
 def _copy(controller: "Controller") -> "Controller":
     """A controller that shares nothing which planning changes; its predictor stays behind."""
     stage = copy.copy(controller)
-    parts = (controller.registry, controller.executor, controller.overrides, controller.alerts, controller.policy)
-    stage.registry, stage.executor, stage.overrides, stage.alerts, stage.policy = copy.deepcopy(parts)
+    parts = (controller.registry, controller.executor, controller.overrides, controller.alerts)
+    stage.registry, stage.executor, stage.overrides, stage.alerts = copy.deepcopy(parts)
+    stage.policy, stage.shadow = copy.deepcopy((controller.policy, controller.shadow))
     stage.absences = Absences(stage.registry, stage.executor, stage.overrides)
     return stage
 
@@ -75,6 +76,8 @@ def _copy(controller: "Controller") -> "Controller":
 def _effect(
     controller: "Controller", stage: "Controller", command: Command, before: Split, t_ns: int
 ) -> PredictedEffect:
+    if command.verb == "shadow":
+        return PredictedEffect(current=before, leads_to=before)
     _, plan = stage.plan(t_ns)
     moves, after = plan.moves, stage.registry.destined()
     leads_to = after if stage.mode == "observe" else _after(after, moves)

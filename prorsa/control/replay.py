@@ -4,14 +4,17 @@ A controller's input at a tick is exactly the journal up to ``upto_hub_seq`` of 
 replay first collects the ticks, then feeds the events in order and ticks where the recorded controller did.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from prorsa.control.controller import INPUT_TYPES, Controller, Step
 from prorsa.control.seen import recorded_rows
-from prorsa.events import Decision, Forecast, ForecastRow, Stamped
+from prorsa.events import Decision, Forecast, ForecastRow, ShadowDecision, Stamped, type_name
+
+_Said = Decision | ShadowDecision
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,11 +28,17 @@ class Tick:
 
 @dataclass(slots=True)
 class Comparison:
-    """The outcome of a replay, in the form that ``prorsa replay`` prints."""
+    """The outcome of a replay: decisions, and those in shadow, and how many of them are made alike again."""
 
     decisions: int = 0
     equal: int = 0
+    shadow_decisions: int = 0
+    shadow_equal: int = 0
     first_difference: dict[str, object] | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As ``prorsa replay`` prints it."""
+        return dataclasses.asdict(self)
 
 
 def ticks_of(stamped_events: Iterable[Stamped]) -> list[Tick]:
@@ -63,37 +72,54 @@ def fold(controller: Controller, stamped_events: Iterable[Stamped], ticks: list[
 def compare(
     controller: Controller,
     read: Callable[[tuple[str, ...]], Iterable[Stamped]],
+    *,
+    shadows: bool = True,
 ) -> Comparison:
     """Replay a journal and compare each recorded decision with the one made again.
 
     Args:
         controller: a fresh one, with the settings that the journal was recorded with (or others, to see what changes).
         read: gives the journal's events of the given types, in order.
+        shadows: also compare what was decided in shadow.
     """
-    recorded = [stamped.event for stamped in read(("decision",)) if isinstance(stamped.event, Decision)]
+    kinds = (Decision, ShadowDecision) if shadows else (Decision,)
+    names = tuple(type_name(kind) for kind in kinds)
+    recorded = [stamped.event for stamped in read(names) if isinstance(stamped.event, kinds)]
     ticks = ticks_of(read(("forecast", "decision")))
     again = [
         event
         for step in fold(controller, read(INPUT_TYPES), ticks)
         for event in step.events
-        if isinstance(event, Decision)
+        if isinstance(event, kinds)
     ]
-    result = Comparison(decisions=len(recorded))
-    for before, now in zip(recorded, again, strict=False):
-        if before == now:
-            result.equal += 1
-        elif result.first_difference is None:
-            result.first_difference = _difference(before, now)
-    if len(recorded) != len(again) and result.first_difference is None:
-        result.first_difference = {"recorded_decisions": len(recorded), "replayed_decisions": len(again)}
+    result = Comparison()
+    for kind in kinds:
+        _compare(kind, recorded, again, result)
     return result
 
 
-def _difference(before: Decision, now: Decision) -> dict[str, object]:
+def _compare(kind: type[_Said], recorded: Sequence[_Said], again: Sequence[_Said], result: Comparison) -> None:
+    before = [event for event in recorded if isinstance(event, kind)]
+    now = [event for event in again if isinstance(event, kind)]
+    different = [pair for pair in zip(before, now, strict=False) if pair[0] != pair[1]]
+    equal = min(len(before), len(now)) - len(different)
+    if kind is Decision:
+        result.decisions, result.equal = len(before), equal
+    else:
+        result.shadow_decisions, result.shadow_equal = len(before), equal
+    if result.first_difference is None and different:
+        result.first_difference = _difference(*different[0])
+    elif result.first_difference is None and len(before) != len(now):
+        name = "decisions" if kind is Decision else "shadow_decisions"
+        result.first_difference = {f"recorded_{name}": len(before), f"replayed_{name}": len(now)}
+
+
+def _difference(before: _Said, now: _Said) -> dict[str, object]:
     first, second = msgspec.to_builtins(before), msgspec.to_builtins(now)
     fields = {
         name: {"recorded": first.get(name), "replayed": second.get(name)}
         for name in sorted(first.keys() | second.keys())
         if first.get(name) != second.get(name)
     }
-    return {"decision_id": before.decision_id, "tick_ns": before.tick_ns, "fields": fields}
+    said = {"type": type_name(before)} if isinstance(before, ShadowDecision) else {}
+    return {**said, "decision_id": before.decision_id, "tick_ns": before.tick_ns, "fields": fields}

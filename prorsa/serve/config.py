@@ -14,6 +14,7 @@ from prorsa.cluster.profile import load_profile
 from prorsa.cluster.router.config import RouterConfig, read_secret
 from prorsa.control.config import ControlConfig
 from prorsa.control.policies import make_policy
+from prorsa.control.shadow import OFF, make_shadow
 from prorsa.errors import ConfigError
 from prorsa.run import WorkerAccess
 
@@ -56,8 +57,8 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
         return Endpoints.ipc(run_dir)
 
 
-def load_config(path: Path) -> ServeConfig:
-    """Read and check a configuration.
+def load_config(path: Path, *, shadow: str | None = None) -> ServeConfig:
+    """Read and check a configuration; ``shadow`` goes before the policy in shadow that it names.
 
     Raises:
         ConfigError: with every fault at once, a line each.
@@ -68,7 +69,7 @@ def load_config(path: Path) -> ServeConfig:
         raise ConfigError(f"{path}: {error.strerror}; name a configuration file (docs/live.md shows one)") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    checker = _Checker(content)
+    checker = _Checker(content, shadow)
     config = checker.config()
     if checker.faults:
         raise ConfigError(f"{path}: " + "\n  ".join(["", *checker.faults]).strip())
@@ -79,8 +80,9 @@ def load_config(path: Path) -> ServeConfig:
 class _Checker:
     """Converts section by section and collects what is wrong."""
 
-    def __init__(self, content: dict[str, Any]) -> None:
+    def __init__(self, content: dict[str, Any], shadow: str | None) -> None:
         self._content = content
+        self._shadow = shadow
         self.faults: list[str] = []
 
     def config(self) -> ServeConfig | None:
@@ -115,9 +117,15 @@ class _Checker:
         control = self._convert("control", content, ControlConfig)
         if control is None:
             return None
+        shadow = self._shadow or control.shadow
+        if shadow == OFF:
+            shadow = None
         try:
             make_policy(control.policy)
-            return msgspec.structs.replace(control, profile=load_profile(profile) if profile else None)
+            if shadow is not None:
+                make_shadow(shadow, control.policy)
+            found = load_profile(profile) if profile else None
+            return msgspec.structs.replace(control, profile=found, shadow=shadow)
         except ConfigError as error:
             self.faults.append(f"[control]: {error}")
             return None

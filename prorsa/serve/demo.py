@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import structlog
 
+from prorsa.beside import compare_shadow
 from prorsa.bus.commands import CommandClient
 from prorsa.bus.journal import JournalReader
 from prorsa.bus.wire import Endpoints
@@ -46,6 +47,7 @@ class DemoOptions:
     record: Path | None
     run_dir: Path | None
     mode: Mode
+    shadow: str | None = None
 
 
 def run_demo(options: DemoOptions) -> int:
@@ -87,6 +89,7 @@ def _prepare(options: DemoOptions) -> tuple[RunPlan, RunDir]:
         seed=options.seed,
         speed=options.speed,
         mode=options.mode,
+        shadow=options.shadow,
     )
     run_dir.create()
     run_dir.hold()
@@ -175,9 +178,11 @@ class _Demo:
             return None
         with JournalReader(self._run_dir.journal) as journal:
             last = journal.last("view")
+            shadow = compare_shadow(journal.read(types=("decision", "shadow")))
         view = decode(last.event) if last else None
         scores = view.scores if isinstance(view, View) and view.scores else None
-        return run_row(self._plan, measured, scores, 0.0)
+        row = run_row(self._plan, measured, scores, 0.0)
+        return {**row, "shadow": shadow and shadow.to_json()}
 
 
 def _tell(snapshot: list[Any]) -> None:

@@ -27,14 +27,16 @@ from prorsa.serve.startup import hub_up
 from prorsa.serve.supervisor import Supervisor
 
 
-def run_serve(config_file: Path, run_dir: Path | None = None) -> int:
+def run_serve(config_file: Path, run_dir: Path | None = None, shadow: str | None = None) -> int:
     """Serve until interrupted; a run directory that holds a live run's journal is continued.
+
+    ``shadow`` goes before that of the configuration; see :func:`prorsa.control.shadow.make_shadow`.
 
     Raises:
         ConfigError: for a faulty configuration, with all its faults.
     """
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    config = load_config(config_file)
+    config = load_config(config_file, shadow=shadow)
     place = run_dir or (Path(config.run.dir) if config.run.dir else None)
     run = RunDir(place.absolute()) if place else new_run_dir("live")
     run.create(resume=True)

@@ -43,6 +43,16 @@ def test_a_good_configuration_is_read_whole(tmp_path: Path) -> None:
     assert config.endpoints(tmp_path).ingest.startswith("ipc://")
 
 
+def test_a_shadow_is_checked_and_the_command_line_goes_first(tmp_path: Path) -> None:
+    text = GOOD.replace('mode = "observe"', 'mode = "observe"\nshadow = "lookahead"')
+    path = write(tmp_path, text)
+    assert load_config(path).control.shadow == "lookahead"
+    assert load_config(path, shadow="reactive").control.shadow == "reactive"
+    assert load_config(path, shadow="off").control.shadow is None
+    with pytest.raises(ConfigError, match="static:2:2: that policy decides already"):
+        load_config(path, shadow="static:2:2")
+
+
 def test_all_faults_come_at_once(tmp_path: Path) -> None:
     text = """
     [control]

@@ -33,6 +33,7 @@ class Context:
         homes: whose prefix each worker holds.
         flush_ns: run time at which an announced weight update will drop the prefix caches; None without one.
         parallel_flips: how many may be at a time.
+        acts: whether what the policy wants is carried out; not in shadow, nor in a mode that does not let it.
         allowed_actions: which of :data:`prorsa.control.actions.ACTIONS` the guards would carry out in full;
             None where nobody has asked them.
     """
@@ -50,6 +51,7 @@ class Context:
     homes: Homes = field(default_factory=Homes)
     flush_ns: int | None = None
     parallel_flips: int = 1
+    acts: bool = True
     allowed_actions: Callable[[], NDArray[np.bool_]] | None = None
 
 
@@ -58,7 +60,8 @@ class Want:
     """The split that a policy wants.
 
     ``relief_s`` is what it hopes to save, where the policy can say: worker-seconds of the work of the decision horizon
-    that the present split would leave undone and the wanted one would not.
+    that the present split would leave undone and the wanted one would not. ``handed_over`` is why another policy
+    decided in its place; None where it decided itself.
     """
 
     split: Split
@@ -67,6 +70,7 @@ class Want:
     alternatives: tuple[Alternative, ...] = ()
     overloaded: bool = False
     relief_s: float | None = None
+    handed_over: str | None = None
 
 
 class Policy(Protocol):
