@@ -151,7 +151,7 @@ async def test_under_rerun_a_request_begins_again(
 
 
 async def test_other_weights_start_a_request_again(client: Client, pool: Pool, flipper: Flipper) -> None:
-    slow(pool, 0.02, "B", "C")
+    slow(pool, 0.06, "B", "C")  # it must still run when all have heard of the weights
     request = asyncio.create_task(client.generate(greedy(prompt(50, 60), 100)))
     worker = await decoding_worker(client)
     await asyncio.sleep(0.8)
