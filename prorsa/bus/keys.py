@@ -40,7 +40,7 @@ ACCESS: Final[Mapping[Domain, frozenset[ClientRole]]] = {
 HUB_TYPES: Final = frozenset({"lease"})
 """Event types that only the hub itself makes."""
 CONTROLLER_TYPES: Final = frozenset(
-    {"command", "decision", "effect.result", "flip", "forecast", "lease", "override", "view"}
+    {"admission", "command", "decision", "effect.result", "flip", "forecast", "lease", "override", "shadow", "view"}
 )
 """Event types that a publisher's key may not send: who forges one of these steers workers."""
 

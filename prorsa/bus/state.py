@@ -44,6 +44,8 @@ SNAPSHOT_TYPES: Final[dict[str, Callable[[AnyEvent], str]]] = {
     "sampler.state": _single,
     "forecast": _single,
     "decision": _single,
+    "shadow": _single,
+    "admission": _single,
     "view": _single,
     "lease": _single,
     "worker.up": _worker_id,

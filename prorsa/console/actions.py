@@ -9,7 +9,20 @@ from textual.binding import Binding
 Group = Literal["Screens", "Steer", "Look", "Replay", "Console"]
 FeedKindName = Literal["live", "replay"]
 Argument = Literal[
-    "worker", "role", "split", "mode", "policy", "decision", "held", "time", "factor", "order", "words", "file", "theme"
+    "worker",
+    "role",
+    "split",
+    "mode",
+    "policy",
+    "shadow",
+    "decision",
+    "held",
+    "time",
+    "factor",
+    "order",
+    "words",
+    "file",
+    "theme",
 ]
 """What a word of a command names; completion offers what there is of it."""
 
@@ -104,7 +117,7 @@ _PAGE_HELP: Final = {
     "trajectories": "How many in each state, the flow, the slowest and the stuck.",
     "forecast": "What is expected by target and horizon, its errors, and its sources.",
     "decisions": "What was decided, from what, which guard changed it, what followed.",
-    "policies": "Which policy decides, and how often it was overruled.",
+    "policies": "Which policy decides, which in shadow, where they disagree, handovers.",
     "audit": "Who asked for what, when, why, and what came of it.",
     "log": "What happened, a line an event.",
 }
@@ -124,6 +137,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     _steer("reject", "R", "Reject", "Drop the plan that waits (mode approve).", 2, ("decision",)),
     _steer("mode", "M", "Mode", "Set the mode: auto, approve or observe.", 14, ("mode",)),
     _steer("policy", "Y", "Policy", "Let another policy decide.", 0, ("policy",)),
+    _steer("shadow", "H", "Shadow", "Let a second policy decide beside the active one; off: none.", 0, ("shadow",)),
     _steer("drain", "D", "Drain", "Take workers out of the pool; their requests move on.", 8, ("worker",)),
     _steer("quarantine", "X", "Quarantine", "Send workers nothing new; what they have ends there.", 0, ("worker",)),
     _steer("readmit", "E", "Readmit", "Let a worker that is out of the pool serve again.", 0, ("worker",)),

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from prorsa.console.actions import Action, Argument
-from prorsa.console.forms import POLICIES
+from prorsa.console.forms import POLICIES, SHADOWS
 from prorsa.console.model import ConsoleModel
 from prorsa.errors import InputError
 
@@ -118,6 +118,8 @@ def _of_kind(kind: Argument, model: ConsoleModel) -> Iterable[str]:
             return _THEMES
         case "policy":
             return POLICIES
+        case "shadow":
+            return SHADOWS
         case "held":
             lives = model.requests.in_force()
             return [life.target or {"override": "split"}.get(life.verb, life.verb) for life in lives]

@@ -15,6 +15,7 @@ Answers = Mapping[str, str]
 
 POLICIES: Final = ("default", "analytic", "lookahead", "learned", "reactive", "colocated", "static:P:D")
 """Names to offer; which of them there are is for the controller to say."""
+SHADOWS: Final = ("off", *(name for name in POLICIES if name != "colocated"))
 DEFAULT_FOR: Final = "30m"
 
 
@@ -232,6 +233,24 @@ def policy(model: ConsoleModel) -> Form:
         (Field("policy", "policy", hint=", ".join(POLICIES), check=named), _REASON),
         lambda answers: impact.policy(_view(model), named(answers["policy"])),
         lambda answers: (Ask("policy", _reason_given(answers["reason"]), value=named(answers["policy"])),),
+    )
+
+
+def shadow(model: ConsoleModel) -> Form:
+    """Let a second policy decide beside the active one, or none."""
+
+    def named(text: str) -> str:
+        if not text.strip():
+            raise InputError(f"name a policy, or off: {', '.join(SHADOWS)}")
+        return text.strip()
+
+    now = _view(model).shadow
+    return Form(
+        f"In shadow, now {now.policy if now is not None else 'none'}",
+        "Set",
+        (Field("policy", "policy", hint=", ".join(SHADOWS), check=named), _REASON),
+        lambda answers: impact.shadow(_view(model), named(answers["policy"])),
+        lambda answers: (Ask("shadow", _reason_given(answers["reason"]), value=named(answers["policy"])),),
     )
 
 

@@ -168,15 +168,32 @@ def mode(view: View, wanted: str) -> Impact:
     return Impact((("mode", f"{view.mode} → {wanted}"), ("effect", text), ("requests affected", "0")))
 
 
+def _change_places(view: View, wanted: str) -> str:
+    shadowed = view.shadow is not None and view.shadow.policy == wanted
+    return f"; it remembers what it saw in shadow, and {view.policy} goes on there" if shadowed else ""
+
+
 def policy(view: View, wanted: str) -> Impact:
     """Changing the policy."""
     return Impact(
         (
             ("policy", f"{view.policy} → {wanted}"),
-            ("effect", "decides from the next tick on, under the same guards and overrides"),
+            (
+                "effect",
+                f"decides from the next tick on, under the same guards and overrides{_change_places(view, wanted)}",
+            ),
             ("requests affected", "0 now; its first plan may flip workers"),
         )
     )
+
+
+def shadow(view: View, wanted: str) -> Impact:
+    """Letting another policy, or none, decide in shadow."""
+    now = view.shadow.policy if view.shadow is not None else "none"
+    if wanted == "off":
+        return Impact((("in shadow", f"{now} → none"), ("effect", "its record ends"), ("requests affected", "0")))
+    effect = f"decides beside {view.policy} from the next decision on; recorded and compared, nothing comes of it"
+    return Impact((("in shadow", f"{now} → {wanted}"), ("effect", effect), ("requests affected", "0")))
 
 
 def proposal(view: View, plan: Decision) -> Impact:

@@ -8,7 +8,7 @@ from typing import Final
 from prorsa.clock import seconds
 from prorsa.console.history import DemandHistory, PoolHistory, SplitHistory, WorkerHistory
 from prorsa.console.log import Log
-from prorsa.console.record import PolicyRecord
+from prorsa.console.record import PolicyRecord, ShadowRecord
 from prorsa.console.requests import Requests
 from prorsa.events import (
     Alert,
@@ -21,6 +21,7 @@ from prorsa.events import (
     Override,
     RunBegin,
     RunEnd,
+    ShadowDecision,
     Stamped,
     StepBegin,
     StepEnd,
@@ -39,6 +40,7 @@ TOPICS: Final = tuple(
     for cls in (
         View,
         Decision,
+        ShadowDecision,
         Override,
         Command,
         Flip,
@@ -129,6 +131,7 @@ class ConsoleModel:
         self.pool = PoolHistory()
         self.workers = WorkerHistory()
         self.policies = PolicyRecord()
+        self.shadow = ShadowRecord()
         self.log = Log()
         self.trajectories: tuple[TrajectoryView, ...] | None = None
         self.trajectories_ns: int | None = None
@@ -149,6 +152,8 @@ class ConsoleModel:
                         self.demand[settled.target].settle(settled)
             case Decision():
                 self._fold_decision(event)
+            case ShadowDecision():
+                self.shadow.say(event)
             case Flip():
                 self._fold_flip(event)
             case Override():
@@ -201,6 +206,7 @@ class ConsoleModel:
 
     def _fold_decision(self, decision: Decision) -> None:
         self.policies.add(decision)
+        self.shadow.decide(decision)
         newest = self.decisions[0] if self.decisions else None
         if newest is not None and newest.decision.decision_id == decision.decision_id:
             newest.decision = decision

@@ -46,6 +46,7 @@ class Steering:
             "reject": lambda spoken: self.answer_plan("reject", spoken),
             "mode": lambda spoken: self._open(forms.mode, spoken, "mode"),
             "policy": lambda spoken: self._open(forms.policy, spoken, "policy"),
+            "shadow": lambda spoken: self._open(forms.shadow, spoken, "policy"),
             "drain": lambda spoken: self.take_out("drain", spoken),
             "quarantine": lambda spoken: self.take_out("quarantine", spoken),
             "readmit": self.readmit,

@@ -6,11 +6,13 @@ dropped, counted (:meth:`Tracker.stats`) and logged once under ``prorsa.rollout`
 with slime, verl, AReaL and SkyRL.
 """
 
+from prorsa.rollout.advice import Advice
 from prorsa.rollout.spans import Reward, Sandbox, Span, Tool
 from prorsa.rollout.tracker import Step, Tracker, TrackerStats, WeightsUpdate
 from prorsa.rollout.trajectory import Trajectory
 
 __all__ = [
+    "Advice",
     "Reward",
     "Sandbox",
     "Span",

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
+from prorsa.beside import Comparison
 from prorsa.clock import nanoseconds
 from prorsa.console.feeds import Sink
 from prorsa.console.status import FeedStatus
 from prorsa.events import (
+    Admission,
     Alert,
     Alternative,
     AnyEvent,
@@ -23,6 +25,8 @@ from prorsa.events import (
     OverrideView,
     RunBegin,
     Settled,
+    ShadowDecision,
+    ShadowScore,
     Split,
     Stamped,
     TrajectoryView,
@@ -215,6 +219,53 @@ def decision_at(t_s: float) -> Decision:
     )
 
 
+def shadow_at(t_s: float) -> ShadowDecision:
+    """What ``learned`` says in shadow beside a decision: it would move earlier, and hands over for a while."""
+    decided = decision_at(t_s)
+    away = "queue: outside the range of its training" if 700 <= t_s < 760 else None
+    step = 1 if 95 <= t_s < 150 or 560 <= t_s < 600 else -1 if 300 <= t_s < 330 else 0
+    chosen = Split(decided.current.prefill + step, decided.current.decode - step) if step else decided.chosen
+    what = f"{abs(step)} worker(s) to {'prefill' if step > 0 else 'decode'}" if step else "nothing to move"
+    reason = f"practised in qwen-async: {what}"
+    if away:
+        reason = f"analytic decides for learned for {760 - t_s:.0f} s ({away}): {decided.reason}"
+    return ShadowDecision(
+        decision_id=decided.decision_id,
+        tick_ns=decided.tick_ns,
+        upto_hub_seq=decided.upto_hub_seq,
+        policy="learned",
+        policy_state="",
+        wanted=chosen,
+        chosen=chosen,
+        agrees=chosen == decided.chosen,
+        reason=reason,
+        moves=decided.moves if not step else (Move("w4", "decode", "prefill", reason),),
+        handed_over=away,
+    )
+
+
+@cache
+def scores() -> dict[int, ShadowScore]:
+    """How the shadow compares after the decision of each tick."""
+    comparison, found = Comparison("learned", nanoseconds(5.0)), {}
+    for tick in range(5, END_S + 1, 5):
+        comparison.add(decision_at(float(tick)), shadow_at(float(tick)))
+        found[tick] = comparison.score()
+    return found
+
+
+ADMISSION = Admission(
+    tick_ns=0,
+    mode="advise",
+    limit=118,
+    live=128,
+    room_tokens=8_400_000,
+    mean_context_tokens=60_500.0,
+    reason="the caches of 4 worker(s) hold 8.40 M tokens and a live trajectory 60.5 k on average: 118 at a time fill "
+    "85%; 128 are live",
+)
+
+
 def view_at(t_s: float, **changes: object) -> View:
     """The controller's aggregate at a tick."""
     pin = OverrideView(
@@ -241,6 +292,8 @@ def view_at(t_s: float, **changes: object) -> View:
         "forecast": rows_at(t_s),
         "scores": {"prefill": {"15": {"wape": 0.087}}, "decode_admission": {"15": {"wape": 0.094}}},
         "last_decision": decision_at(t_s // 5 * 5),
+        "shadow": scores().get(round(t_s // 5 * 5)),
+        "admission": ADMISSION,
         "output_tokens_per_s": 6_840.0,
         "prefill_tokens_per_s": 58_200.0,
         "idle": 0.12,
@@ -268,6 +321,7 @@ def events(until_s: float = END_S) -> Iterator[tuple[float, AnyEvent]]:
         )
         if tick % 5 == 0 and tick:
             yield t_s, decision_at(t_s)
+            yield t_s, shadow_at(t_s)
         for at_s, worker, from_role, to_role in FLIPS:
             if at_s <= t_s <= at_s + FLIP_S:
                 state = flipping_at(t_s)[worker][2] if t_s < at_s + FLIP_S else "serving"

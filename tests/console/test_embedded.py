@@ -132,6 +132,17 @@ async def test_every_action_has_its_effect_on_the_pool(slow_demo: RunningDemo) -
         await command(app, pilot, "mode auto --reason done")
         await until(pilot, lambda: view(app).mode == "auto", WITHIN_S)
 
+        await command(app, pilot, "shadow static:1:3 --reason would it do better")
+        await until(pilot, lambda: view(app).shadow is not None and view(app).shadow.decisions > 1, WITHIN_S)
+        await pilot.press("6")
+        await until(pilot, lambda: "in shadow: static:1:3" in screen_text(app), WITHIN_S)
+        assert app.model.shadow.disagreements()
+        await command(app, pilot, "policy static:1:3 --reason it would")
+        await until(pilot, lambda: view(app).policy == "static:1:3", WITHIN_S)
+        await until(pilot, lambda: (view(app).shadow and view(app).shadow.policy) == "static:2:2", WITHIN_S)
+        await command(app, pilot, "shadow off --reason seen enough")
+        await until(pilot, lambda: view(app).shadow is None, WITHIN_S)
+
         verbs = {life.verb: life.state for life in app.model.requests if life.mine}
         assert "unanswered" not in verbs.values()
         commands = [stamped.event for stamped in slow_demo.events("command")]

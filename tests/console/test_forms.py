@@ -120,11 +120,22 @@ def test_every_form_requires_a_reason() -> None:
         forms.answer_plan(model, "reject"),
         forms.mode(model),
         forms.policy(model),
+        forms.shadow(model),
     ):
         (reason,) = [field for field in form.fields if field.name == "reason"]
         assert reason.check is not None
         with pytest.raises(InputError, match="reason is required"):
             reason.check("   ")
+
+
+def test_a_shadow_is_asked_for_by_name_and_its_taking_over_is_told() -> None:
+    model = model_with(story.view_at(500.0))
+    form = forms.shadow(model)
+    assert form.title == "In shadow, now learned"
+    assert form.asks(REASON | {"policy": " off "}) == (Ask("shadow", "because", None, "off"),)
+    assert facts(form.impact({"policy": "lookahead"}))["in shadow"] == "learned → lookahead"
+    assert "analytic goes on there" in facts(forms.policy(model).impact({"policy": "learned"}))["effect"]
+    assert "shadow" not in facts(forms.policy(model).impact({"policy": "lookahead"}))["effect"]
 
 
 def test_what_can_be_released_begins_with_the_selected_worker() -> None:

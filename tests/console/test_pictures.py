@@ -104,7 +104,7 @@ def test_pages(snap_compare: Snap, page: str, size: tuple[int, int]) -> None:
     assert snap_compare(console("live", story.stamped()), terminal_size=size, run_before=show)
 
 
-@pytest.mark.parametrize("page", ["workers", "trajectories", "decisions", "audit"])
+@pytest.mark.parametrize("page", ["workers", "trajectories", "decisions", "policies", "audit"])
 def test_details(snap_compare: Snap, page: str) -> None:
     async def show(pilot: Pilot[None]) -> None:
         await settle(pilot)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from prorsa import events as ev
+from prorsa.bus.publisher import Publisher
 from prorsa.events import Event
 from prorsa.rollout import Trajectory
 from tests.bus.conftest import HubThread
@@ -64,6 +65,7 @@ def test_every_block_is_tried_here() -> None:
     assert {heading: len(code) for heading, code in blocks().items()} == {
         "A trajectory": 2,
         "The sampler, steps, and weights": 1,
+        "How many at a time": 1,
         "slime": 1,
         "verl": 1,
         "AReaL": 1,
@@ -252,3 +254,20 @@ async def test_skyrl(hub: HubThread, load: Any) -> None:
     assert ends == {"task-1_0": "completed", "task-1_1": "truncated"}
     tools = [event.tool_name for event in found if isinstance(event, ev.ToolStart)]
     assert tools == ["Env", "Env"]
+
+
+async def test_a_sampler_keeps_to_the_advice(load: Any, hub: HubThread) -> None:
+    module = load("How many at a time")
+    said = ev.Admission(
+        tick_ns=0, mode="advise", limit=9, live=3, room_tokens=10**6, mean_context_tokens=5e4, reason="they hold it"
+    )
+    with module.advice, Publisher(hub.endpoints.ingest, "controller") as controller:
+        assert module.to_dispatch(Space(limit=16, running=4)) == 12
+        controller.publish(said)
+        for _ in range(500):
+            if module.advice.limit is not None:
+                break
+            await asyncio.sleep(0.02)
+        assert module.to_dispatch(Space(limit=16, running=4)) == 5
+        assert module.to_dispatch(Space(limit=16, running=12)) == 0
+        assert module.to_dispatch(Space(limit=6, running=4)) == 2

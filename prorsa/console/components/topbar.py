@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from prorsa.clock import seconds
+from prorsa.console.components.admission import live_trajectories
 from prorsa.console.components.charts import ratio_cells
 from prorsa.console.components.drawing import Drawing
 from prorsa.console.look import Line, Look, fit_words
@@ -98,15 +99,20 @@ class SplitBar(Drawing):
         return line.right(rates, width)
 
     def _trajectories(self, line: Line, view: View) -> None:
-        live = sum(view.trajectories.get(state, 0) for state in (*_STATES, "dispatched"))
-        held = self.model.contexts_held()
-        crowded = held is not None and live > held
-        line.add(f"{live}", "strong").add(" live", "muted")
+        live, held = live_trajectories(self.model), self._held(view)
+        crowded = held is not None and live is not None and live > held
+        line.add(count(live), "strong").add(" live", "muted")
         if held is not None:
-            line.add(f" ({'! ' if crowded else ''}caches hold {held:.0f})", "warning" if crowded else "muted")
+            gate = ", gate" if view.admission is not None and view.admission.mode == "gate" else ""
+            text = f" ({'! ' if crowded else ''}caches hold {count(held)}{gate})"
+            line.add(text, "warning" if crowded else "muted")
         if view.done is not None:
             line.add(" · ", "faint").add(count(view.done))
             line.add(f"/{view.total}" if view.total is not None else "", "muted").add(" done", "muted")
+
+    def _held(self, view: View) -> float | None:
+        """What the controller says; of a recording from before it did, contexts of today's length."""
+        return self.model.contexts_held() if view.admission is None else view.admission.limit
 
     def _states(self, line: Line, states: dict[str, int], room: int) -> None:
         """How many trajectories are in which state, as many of the states as there is room for."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 
+from prorsa.console.components.admission import AdmissionLine
 from prorsa.console.components.decisions import DecisionPanel
 from prorsa.console.components.detail import Detail
 from prorsa.console.components.drawing import Drawing
@@ -19,7 +20,9 @@ from prorsa.console.pages.workers import WorkerDetail
 
 
 class OverviewPage(Page):
-    """Split and demand over time, workers, what operators asked for, flips, and why the split is as it is."""
+    """Split and demand over time, live trajectories against what the caches hold, workers, what operators asked for,
+    flips, and why the split is as it is.
+    """
 
     key = "overview"
     title = "Overview"
@@ -32,6 +35,7 @@ class OverviewPage(Page):
             *(DemandChart(model, look, window, target) for target in TARGETS),
         ]
         self.sparks = Sparks(model, look, window)
+        self.admission = AdmissionLine(model, look)
         self.worker_table = WorkerTable(model, look)
         self.requests = RequestPanel(model, look)
         self.flips = FlipPanel(model, look)
@@ -52,6 +56,7 @@ class OverviewPage(Page):
         with Horizontal(id="charts"):
             yield from self.charts
         yield self.sparks
+        yield self.admission
         with Container(id="main"):
             with Container(id="left"):
                 yield self.worker_table
@@ -68,4 +73,4 @@ class OverviewPage(Page):
 
     def drawings(self) -> Iterable[Drawing]:
         """All of them."""
-        return [*self.charts, self.sparks, self.worker_table, self.requests, self.flips, self.decisions]
+        return [*self.charts, self.sparks, self.admission, self.worker_table, self.requests, self.flips, self.decisions]

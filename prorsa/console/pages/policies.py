@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal
 
 from prorsa.clock import seconds
 from prorsa.console.components.charts import bar
 from prorsa.console.components.detail import Detail
 from prorsa.console.components.drawing import Drawing
+from prorsa.console.components.shadow import ShadowPanel, handover_text, score_text, stretches_of
 from prorsa.console.components.table import Column, Piece, Table, cell, number
 from prorsa.console.components.trends import Window
 from prorsa.console.look import Line, Look, fit
@@ -72,7 +73,7 @@ class PolicyDetail(Detail):
         return "policy" if self.stint is None else f"policy {self.stint.policy}"
 
     def body(self, width: int) -> Sequence[Line]:
-        """Record, guards, shadow, handovers."""
+        """Record, guards, disagreements, handovers."""
         stint = self.stint
         if stint is None:
             return self.say("no decision yet", width, "muted")
@@ -105,18 +106,48 @@ class PolicyDetail(Detail):
         return lines
 
     def _others(self, width: int) -> list[Line]:
-        lines = [self.line(), self.heading("beside it", width)]
-        lines += self.fact("shadow", "none: no second policy decides beside the active one", width, "muted")
-        lines += self.fact(
-            "disagreement", "unknown without a shadow policy; W runs another policy on a copy", width, "muted"
-        )
+        lines = [self.line(), self.heading("in shadow", width)]
+        score = None if self.model.view is None else self.model.view.shadow
+        said = self.model.shadow.last
+        if score is None:
+            lines += self.say(
+                "none: H lets a second policy decide beside the active one, without acting", width, "muted"
+            )
+        else:
+            lines += self.fact("policy", score.policy, width, "strong") + self.say(score_text(score), width)
+        if score is not None and said is not None:
+            lines += self.fact("last", f"{said.chosen or 'failed'}: {said.reason}", width)
+        lines += self._changes(width)
+        return lines if self._stint is None else lines + self._handovers(width) + self._disagreements(width)
+
+    def _changes(self, width: int) -> list[Line]:
         stints = self.model.policies.stints
         changes = [f"{run_time(after.begin_ns)} {before.policy} → {after.policy}" for before, after in pairwise(stints)]
-        return lines + self.fact("handovers", "; ".join(changes) or "none that this console has seen", width)
+        lines = [self.line(), self.heading("changes of policy", width)]
+        return lines + self.say("; ".join(changes) or "none that this console has seen", width, "muted")
+
+    def _disagreements(self, width: int) -> list[Line]:
+        found = list(stretches_of(self.model.shadow.disagreements()))
+        if not found:
+            return []
+        lines = [self.line(), self.heading("disagreements, the latest first", width)]
+        for stretch in found:
+            decision, said = stretch.latest.decision, stretch.latest.said
+            times = f" ×{stretch.times} since {run_time(stretch.begin_ns)}" if stretch.times > 1 else ""
+            lines += self.say(f"{run_time(decision.tick_ns)}{times}", width, "muted")
+            lines += self.fact(f"{said.policy} {said.chosen}", said.reason, width, names=22)
+            lines += self.fact(f"{decision.policy} {decision.chosen}", decision.reason, width, names=22)
+        return lines
+
+    def _handovers(self, width: int) -> list[Line]:
+        lines = [self.line(), self.heading("handovers", width)]
+        for one in reversed(self.model.shadow.handovers.all):
+            lines += self.say(handover_text(one), width, "warning" if one.end_ns is None else "text")
+        return lines if len(lines) > 2 else [*lines, *self.say("none that this console has seen", width, "muted")]
 
 
 class PoliciesPage(Page):
-    """The table, beside the record of the one under the cursor."""
+    """The policies that decided, what the one in shadow makes of it below, and the record of one beside them."""
 
     key = "policies"
     title = "Policies"
@@ -125,6 +156,7 @@ class PoliciesPage(Page):
     def __init__(self, model: ConsoleModel, look: Look, window: Window) -> None:
         super().__init__(model, look, window)
         self.stints = PolicyTable(model, look, id="policies")
+        self.shadow = ShadowPanel(model, look, window)
         self.beside = PolicyDetail(model, look, self.stints)
 
     @property
@@ -138,11 +170,13 @@ class PoliciesPage(Page):
         return None if stint is None else PolicyDetail(self.model, self.look, self.stints, stint=stint)
 
     def compose(self) -> ComposeResult:
-        """Table and pane."""
+        """Table and shadow, and the pane."""
         with Horizontal(classes="split-page"):
-            yield self.stints
+            with Container(id="policies-left"):
+                yield self.stints
+                yield self.shadow
             yield self.beside
 
     def drawings(self) -> Iterable[Drawing]:
-        """Both."""
-        return [self.stints, self.beside]
+        """All three."""
+        return [self.stints, self.shadow, self.beside]
