@@ -16,8 +16,8 @@ _LEARN_MODULES = frozenset({"torch", "gymnasium", "stable_baselines3", "sb3_cont
 def train(
     *scenarios: str,
     out: Path,
-    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ("analytic",),
-    shown: int = 6000,
+    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ("lookahead",),
+    shown: int = 24000,
     rounds: int = 200,
     minutes: float | None = None,
     environments: int = 2,

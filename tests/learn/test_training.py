@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_array_equal
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -31,7 +32,7 @@ def toy(count: int, seed: int) -> Demonstration:
     names = list(FEATURES)
     backlog, kv = seen[:, names.index("backlog")], seen[:, names.index("kv_held")]
     right = np.where(backlog > 0.7, ACTIONS.index("prefill:one"), np.where(kv > 0.7, ACTIONS.index("decode:one"), STAY))
-    return Demonstration(seen, np.ones((count, len(ACTIONS)), np.bool_), right.astype(np.int64))
+    return Demonstration(seen, np.ones((count, len(ACTIONS)), np.bool_), right.astype(np.int64), backlog)
 
 
 def test_imitation_finds_the_rule_that_was_shown():
@@ -40,6 +41,8 @@ def test_imitation_finds_the_rule_that_was_shown():
     new = toy(500, 1)
     done, _ = practised.predict(new.observations, deterministic=True)
     assert (done == new.actions).mean() > 0.9
+    worth = practised.policy.predict_values(torch.as_tensor(new.observations)).detach().numpy().flatten()
+    assert np.corrcoef(worth, new.worth)[0, 1] > 0.9
 
 
 def options(out, **changes) -> TrainingOptions:
@@ -53,6 +56,7 @@ def options(out, **changes) -> TrainingOptions:
         "environments": 2,
         "processes": False,
         "validate_every": 2,
+        "rollout": 16,
         "validations": 1,
         "seed": 5,
     }

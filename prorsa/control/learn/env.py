@@ -45,16 +45,23 @@ DECISIONS: Final = 240
 """Decisions of an episode: 20 minutes of a run."""
 
 
+DISCOUNT: Final = 0.98
+"""Of a decision: a reward four minutes ahead counts for a third; flips pay or do not within that time."""
+
 _WANDERING: Final = 0.1
 """Share of a demonstration's moves that are made at random."""
 
 
 class Demonstration(NamedTuple):
-    """What experts did: float32[N, features], bool[N, actions], int64[N]."""
+    """What experts did: float32[N, features], bool[N, actions], int64[N], and what came of it.
+
+    ``worth``: float32[N], mean reward from the decision on, discounted by :data:`DISCOUNT`.
+    """
 
     observations: NDArray[np.float32]
     masks: NDArray[np.bool_]
     actions: NDArray[np.int64]
+    worth: NDArray[np.float32]
 
 
 class Snapshot(NamedTuple):
@@ -128,7 +135,8 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
 
         Some moves are made at random instead, so that what an expert does in states that it avoids is seen too.
         """
-        seen, masks, actions = [], [], []
+        seen, masks, actions, worth = [], [], [], []
+        rewards: list[float] = []
         rng = self.np_random
         expert, observation = self._next_expert(policies, rng)
         for _ in range(decisions):
@@ -137,10 +145,14 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
             masks.append(mask)
             actions.append(action)
             made = rng.choice(np.flatnonzero(mask)) if rng.random() < _WANDERING else action
-            observation, _, done, cut, _ = self.step(np.int64(made))
+            observation, reward, done, cut, _ = self.step(np.int64(made))
+            rewards.append(reward)
             if done or cut:
+                worth += _worth(rewards, done)
+                rewards = []
                 expert, observation = self._next_expert(policies, rng)
-        return Demonstration(np.array(seen), np.array(masks), np.array(actions))
+        worth += _worth(rewards, over=False)
+        return Demonstration(np.array(seen), np.array(masks), np.array(actions), np.array(worth, np.float32))
 
     def snapshot(self) -> Snapshot:
         """What determines the state that it is in, to go on from with :meth:`restore`."""
@@ -189,6 +201,16 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
     @property
     def _due_ns(self) -> int:
         return nanoseconds(self._driver.due_s)
+
+
+def _worth(rewards: list[float], over: bool) -> list[float]:
+    """Discounted mean rewards from each decision on; a run that is not over goes on with the mean of its rewards."""
+    ahead = 0.0 if over or not rewards else float(np.mean(rewards))
+    found = []
+    for reward in reversed(rewards):
+        ahead = (1.0 - DISCOUNT) * reward + DISCOUNT * ahead
+        found.append(ahead)
+    return found[::-1]
 
 
 def _limit_tokens_per_s(profile: Profile, workload: Workload, workers: int) -> float:

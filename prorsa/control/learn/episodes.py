@@ -18,7 +18,10 @@ _TURNS_LONG: Final = 24
 _ROUNDS: Final = 3
 """Trajectories of an asynchronous episode, in those that are in flight at a time."""
 _PROFILES: Final = ("qwen3-32b-h200-tp2", "qwen3-32b-h100-tp4", "qwen3-235b-h200-dp4", "dsv32-h200-dp8")
-_SCENARIOS: Final = ("coding-async", "general-async", "coding-sync", "general-sync", "drift-qwen", "weightsync-v32")
+_SCENARIOS: Final = (
+    "coding-async", "general-async", "coding-sync", "general-sync", "drift-qwen", "weightsync-qwen",
+    "v32-coding-async", "v32-general-async", "v32-coding-sync", "drift-v32", "weightsync-v32",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Domain:
         live_per_worker: fewest and most trajectories in flight a worker; likewise.
         caches: what a flip does to the prefix cache.
         forecasts: what the policy sees.
-        profiles: what the workers are; none for the scenarios' own.
+        profiles: what the workers are instead of the scenario's own in ``profile_share`` of the episodes.
         shift_share: share of asynchronous episodes whose mix of agents is replaced by one that moves.
         fault_share: share of episodes in which a worker dies or slows down.
     """
@@ -41,7 +44,8 @@ class Domain:
     shift_share: float = 0.4
     fault_share: float = 0.1
     workers: tuple[int, int] = (4, 12)
-    live_per_worker: tuple[int, int] = (4, 32)
+    live_per_worker: tuple[int, int] = (4, 64)
+    profile_share: float = 0.5
     caches: tuple[CacheMode, ...] = ("cold", "retained", "l3")
     forecasts: tuple[ForecastKind, ...] = ("lifecycle", "ewma")
 
@@ -49,7 +53,7 @@ class Domain:
         """One episode."""
         base = self.scenarios[rng.integers(len(self.scenarios))]
         workers = _between(rng, self.workers)
-        if self.profiles:
+        if self.profiles and rng.random() < self.profile_share:
             profile = self.profiles[rng.integers(len(self.profiles))]
             base = msgspec.structs.replace(base, profile=profile)
         live = workers * _between(rng, self.live_per_worker)

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 from prorsa.control.actions import ACTIONS
 from prorsa.control.learn.env import Demonstration
@@ -27,7 +27,13 @@ def imitate(
     seed: int,
     told: Callable[[float], None] = lambda _: None,
 ) -> float:
-    """Fit the policy to what was shown; returns the share of decisions in which it then does the same."""
+    """Fit the policy to what was shown, and the value network to what came of it.
+
+    Practice that began with a value network that knows nothing would soon spoil the policy that it starts from.
+
+    Returns:
+        The share of decisions in which the policy then does the same.
+    """
     optimiser = torch.optim.Adam(learner.policy.parameters(), lr=_LEARNING_RATE)
     rng = np.random.default_rng(seed)
     weights = _weights(shown.actions)
@@ -36,6 +42,7 @@ def imitate(
         for begin in range(0, len(order), _BATCH):
             some = order[begin : begin + _BATCH]
             loss = cross_entropy(_logits(learner, shown, some), torch.as_tensor(shown.actions[some]), weight=weights)
+            loss = loss + _value_loss(learner, shown, some)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -48,6 +55,11 @@ def imitate(
 def _weights(actions: np.ndarray) -> torch.Tensor:
     counts = np.bincount(actions, minlength=len(ACTIONS)).astype(np.float64)
     return torch.as_tensor(np.maximum(counts, 1.0) ** -_RARE_WEIGHT, dtype=torch.float32)
+
+
+def _value_loss(learner: MaskablePPO, shown: Demonstration, some: np.ndarray) -> torch.Tensor:
+    values = learner.policy.predict_values(torch.as_tensor(shown.observations[some])).flatten()
+    return mse_loss(values, torch.as_tensor(shown.worth[some]))
 
 
 def _logits(learner: MaskablePPO, shown: Demonstration, some: np.ndarray) -> torch.Tensor:

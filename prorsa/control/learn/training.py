@@ -18,18 +18,16 @@ from stable_baselines3.common.logger import Logger, configure
 from stable_baselines3.common.vec_env import VecEnv
 
 from prorsa.control.learn.checkpoint import Progress, load, save
-from prorsa.control.learn.env import DECISIONS, Demonstration, Observation, RoleAllocation
+from prorsa.control.learn.env import DECISIONS, DISCOUNT, Demonstration, Observation, RoleAllocation
 from prorsa.control.learn.episodes import Domain, Episode
 from prorsa.control.learn.export import SeenRange, export
 from prorsa.control.learn.imitation import imitate
-from prorsa.control.learn.vectors import in_processes, in_this_process, on_ray
+from prorsa.control.learn.vectors import MeanRewards, in_processes, in_this_process, on_ray
 from prorsa.control.model import Model, load_model, save_model
 from prorsa.control.policies.names import make_policy
 from prorsa.errors import ConfigError
 
 _NETWORK: Final = (64, 64)
-_DISCOUNT: Final = 0.98
-"""Of a decision: a reward four minutes ahead counts for a third; flips pay or do not within that time."""
 _SETTINGS: Final[dict[str, Any]] = {
     "learning_rate": 2e-4,
     "n_epochs": 4,
@@ -39,7 +37,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "ent_coef": 0.003,
     "target_kl": 0.02,
 }
-_VALIDATION_DECISIONS: Final = 60
+_VALIDATION_DECISIONS: Final = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +61,19 @@ class TrainingOptions:
     domain: Domain
     out: Path
     name: str = "learned"
-    experts: tuple[str, ...] = ("analytic",)
-    shown: int = 4000
-    epochs: int = 20
+    experts: tuple[str, ...] = ("lookahead",)
+    shown: int = 24000
+    epochs: int = 40
     rounds: int = 200
     budget_s: float | None = None
-    environments: int = 4
+    environments: int = 2
     processes: bool = True
     ray: str | None = None
     decisions: int = DECISIONS
-    rollout: int = 64
+    rollout: int = 512
     validate_every: int = 5
     patience: int = 8
-    validations: int = 6
+    validations: int = 12
     seed: int = 0
     tensorboard: Path | None = None
     resume: bool = False
@@ -124,8 +122,8 @@ def _check(options: TrainingOptions) -> None:
 def _environments(options: TrainingOptions) -> VecEnv:
     count, domain, decisions = options.environments, options.domain, options.decisions
     if options.ray is not None:
-        return on_ray(count, domain, decisions, options.ray)
-    return (in_processes if options.processes else in_this_process)(count, domain, decisions)
+        return MeanRewards(on_ray(count, domain, decisions, options.ray))
+    return MeanRewards((in_processes if options.processes else in_this_process)(count, domain, decisions))
 
 
 class _Training:
@@ -176,7 +174,7 @@ class _Training:
             options.rollout * options.environments, callback=watch, reset_num_timesteps=progress.rounds == 0
         )
         progress.rounds += 1
-        self._tell("practice", f"reward {watch.mean_reward:.3f}")
+        self._tell("practice", f"reward {watch.mean_reward / (1.0 - DISCOUNT):.3f}")
         if progress.rounds % options.validate_every == 0:
             self._validate()
         save(options.out, self._learner, self._environments, progress, self._seen)
@@ -239,7 +237,7 @@ def _learner(options: TrainingOptions, environments: VecEnv) -> MaskablePPO:
         "MlpPolicy",
         environments,
         n_steps=options.rollout,
-        gamma=_DISCOUNT,
+        gamma=DISCOUNT,
         seed=options.seed,
         device="cpu",
         policy_kwargs={"net_arch": {"pi": list(_NETWORK), "vf": list(_NETWORK)}},

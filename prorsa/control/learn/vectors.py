@@ -5,10 +5,32 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from prorsa.control.learn.env import RoleAllocation
+from prorsa.control.learn.env import DISCOUNT, RoleAllocation
 from prorsa.control.learn.episodes import Domain
+
+
+class MeanRewards(VecEnvWrapper):
+    """Scales rewards so that their discounted sum is a mean.
+
+    The learner clips one gradient of both networks: sums of 1 / (1 - discount) decisions would leave nothing of the
+    policy's part.
+    """
+
+    def reset(self) -> NDArray[np.float32]:
+        """As the vector's."""
+        observations = self.venv.reset()
+        assert isinstance(observations, np.ndarray)
+        return observations
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """The results of the steps that were begun."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards * (1.0 - DISCOUNT), dones, infos
 
 
 def in_this_process(count: int, domain: Domain, decisions: int) -> VecEnv:
