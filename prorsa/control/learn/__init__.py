@@ -5,9 +5,9 @@ Importing it registers ``prorsa/RoleAllocation-v0``.
 
 import gymnasium as gym
 
-from prorsa.control.learn.episodes import Domain, Episode, practice
+from prorsa.control.learn.episodes import Domain, Episode, Source, practice
 
-__all__ = ["ENVIRONMENT", "Domain", "Episode", "practice"]
+__all__ = ["ENVIRONMENT", "Domain", "Episode", "Source", "practice"]
 
 ENVIRONMENT = "prorsa/RoleAllocation-v0"
 

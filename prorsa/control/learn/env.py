@@ -27,7 +27,7 @@ from prorsa.cluster.sim.bound import work_s
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.actions import ACTIONS, ONLY_STAY, STAY, action_mask, shift_of
 from prorsa.control.controller import Controller
-from prorsa.control.learn.episodes import Domain, Episode, practice
+from prorsa.control.learn.episodes import Episode, Source, practice
 from prorsa.control.observation import FEATURES, observe
 from prorsa.control.plan import Pool
 from prorsa.control.policies.base import Policy
@@ -36,7 +36,7 @@ from prorsa.control.policies.ordered import Ordered
 from prorsa.control.solver import Bounds
 from prorsa.driving import Driver
 from prorsa.forecast.predictor import ForecastConfig, Predictor
-from prorsa.run import make_workload, profile_of
+from prorsa.run import profile_of
 from prorsa.simulate import make_simulation
 
 Observation = NDArray[np.float32]
@@ -82,7 +82,7 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - declared so by gymnasium
 
-    def __init__(self, domain: Domain | None = None, decisions: int = DECISIONS) -> None:
+    def __init__(self, domain: Source | None = None, decisions: int = DECISIONS) -> None:
         self.observation_space = gym.spaces.Box(0.0, 4.0, (len(FEATURES),), np.float32)
         self.action_space = gym.spaces.Discrete(len(ACTIONS))
         self._domain = domain or practice()
@@ -172,7 +172,7 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
 
     def _start(self, episode: Episode) -> None:
         plan = episode.plan()
-        workload, profile = make_workload(plan), profile_of(plan)
+        workload, profile = episode.workload(), profile_of(plan)
         self._policy = Ordered()
         controller = Controller(plan.control, Predictor(ForecastConfig()), self._policy)
         # Whatever workers report between two decisions, a decision goes by the last report before it.

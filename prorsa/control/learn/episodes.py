@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from prorsa.cluster.scenario import CacheMode, Scenario, load_scenario
 from prorsa.cluster.sim.config import Fault
 from prorsa.cluster.workloads.shapes import DriftPoint, MixPoint
+from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
+from prorsa.control.learn.redrawing import redrawn
 from prorsa.run import RunPlan, make_plan
 
 _TURNS_LONG: Final = 24
@@ -76,11 +78,21 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One run to practise on, from its start."""
+    """One run to practise on, from its start.
+
+    ``recorded`` holds the trajectories that are drawn anew where they are not generated.
+    """
 
     scenario: Scenario
     seed: int
     forecast: ForecastKind
+    recorded: Workload | None = None
+
+    def workload(self) -> Workload:
+        """Its trajectories."""
+        if self.recorded is None:
+            return self.scenario.make_workload(self.seed)
+        return redrawn(self.recorded, self.scenario, np.random.default_rng(self.seed))
 
     def plan(self) -> RunPlan:
         """As a plan of a run, for a policy that Prorsa's own guards hold for. A tick is a decision."""
@@ -90,6 +102,13 @@ class Episode:
         control: ControlConfig = plan.control
         control = msgspec.structs.replace(control, policy="ordered", tick_s=control.decide_s)
         return msgspec.structs.replace(plan, control=control)
+
+
+class Source(Protocol):
+    """Where episodes come from."""
+
+    def draw(self, rng: np.random.Generator) -> Episode:
+        """One episode."""
 
 
 def _between(rng: np.random.Generator, bounds: tuple[int, int]) -> int:

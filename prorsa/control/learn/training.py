@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from prorsa.control.learn.checkpoint import Progress, load, save
 from prorsa.control.learn.env import DECISIONS, DISCOUNT, Demonstration, Observation, RoleAllocation
-from prorsa.control.learn.episodes import Domain, Episode
+from prorsa.control.learn.episodes import Episode, Source
 from prorsa.control.learn.export import SeenRange, export
 from prorsa.control.learn.imitation import imitate
 from prorsa.control.learn.vectors import MeanRewards, in_processes, in_this_process, on_ray
@@ -58,7 +58,7 @@ class TrainingOptions:
         validations: runs that a validation is made of.
     """
 
-    domain: Domain
+    domain: Source
     out: Path
     name: str = "learned"
     experts: tuple[str, ...] = ("lookahead",)
@@ -113,8 +113,8 @@ def train(options: TrainingOptions, told: Told = lambda _: None) -> Model:
 
 
 def _check(options: TrainingOptions) -> None:
-    if options.environments < 1 or options.rounds < 0 or options.validate_every < 1:
-        raise ConfigError("train: give at least 1 environment, 0 rounds and a validation every 1 round")
+    if min(options.environments, options.validate_every, options.validations) < 1 or options.rounds < 0:
+        raise ConfigError("train: give at least 1 environment, 0 rounds, a validation every 1 round and 1 run for it")
     if options.experts and options.shown < options.environments:
         raise ConfigError(f"train: {options.shown} decisions to imitate are too few; give some thousands")
 
@@ -266,7 +266,7 @@ class _Watch(BaseCallback):
 class Validation:
     """Runs that are not practised on, the same each time, scored in relation to ``analytic``."""
 
-    def __init__(self, domain: Domain, runs: int, seed: int) -> None:
+    def __init__(self, domain: Source, runs: int, seed: int) -> None:
         self._env = RoleAllocation(domain, _VALIDATION_DECISIONS)
         rng = np.random.default_rng((seed, 1))
         self._episodes = [domain.draw(rng) for _ in range(runs)]

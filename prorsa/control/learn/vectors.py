@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from prorsa.control.learn.env import DISCOUNT, RoleAllocation
-from prorsa.control.learn.episodes import Domain
+from prorsa.control.learn.episodes import Source
 
 
 class MeanRewards(VecEnvWrapper):
@@ -33,17 +33,17 @@ class MeanRewards(VecEnvWrapper):
         return observations, rewards * (1.0 - DISCOUNT), dones, infos
 
 
-def in_this_process(count: int, domain: Domain, decisions: int) -> VecEnv:
+def in_this_process(count: int, domain: Source, decisions: int) -> VecEnv:
     """One after the other, here."""
     return DummyVecEnv(_makers(count, domain, decisions))
 
 
-def in_processes(count: int, domain: Domain, decisions: int) -> VecEnv:
+def in_processes(count: int, domain: Source, decisions: int) -> VecEnv:
     """A process each. They are forked from a clean server, since numba and torch have threads here."""
     return SubprocVecEnv(_makers(count, domain, decisions), start_method="forkserver")
 
 
-def on_ray(count: int, domain: Domain, decisions: int, address: str) -> VecEnv:
+def on_ray(count: int, domain: Source, decisions: int, address: str) -> VecEnv:
     """An actor each, on the cluster at ``address``.
 
     Raises:
@@ -55,5 +55,5 @@ def on_ray(count: int, domain: Domain, decisions: int, address: str) -> VecEnv:
     return RayVecEnv(_makers(count, domain, decisions), address)
 
 
-def _makers(count: int, domain: Domain, decisions: int) -> list[Callable[[], gym.Env[Any, Any]]]:
+def _makers(count: int, domain: Source, decisions: int) -> list[Callable[[], gym.Env[Any, Any]]]:
     return [partial(RoleAllocation, domain, decisions)] * count
