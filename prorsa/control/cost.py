@@ -4,6 +4,10 @@ from prorsa.cluster.profile import Profile
 from prorsa.cluster.registry import Registry
 from prorsa.events import WorkerLoad
 
+GOES_ON_S = 120.0
+"""For how long beyond the decision horizon a load is taken to go on: a flip's lost prefixes are paid once, and what a
+better split gains comes for as long as the load stays. Phases of a rollout last minutes."""
+
 _FORGET_S = 120.0
 """Busy seconds of prefill after which an observation has lost 63 % of its weight."""
 _TRUST_S = 5.0

@@ -97,17 +97,19 @@ class Outcome(NamedTuple):
     answers: Array
 
 
-def run_plans(state: PoolState, plans: Plans, arrivals_tokens: Array) -> Outcome:
+def run_plans(state: PoolState, plans: Plans, arrivals_tokens: Array, weights: Array | None = None) -> Outcome:
     """Worker-seconds of work that each plan gets done.
 
     Args:
         arrivals_tokens: ``[scenario, second]``, uncached tokens that are forecast to become ready under plan 0.
+        weights: ``[second]``, how often the work of each second counts; once each by default.
     """
+    weights = np.ones(plans.prefill.shape[1]) if weights is None else weights
     tables = (state.requests, state.prefill_tokens_per_s, state.decode_step_s, state.cached_share)
     pool = _Pool(_scalars(state), *tables)
     done_s = np.empty((len(arrivals_tokens), len(plans.prefill)))
     answers = np.zeros((len(arrivals_tokens), plans.prefill.shape[1]))
-    _run(pool, plans, arrivals_tokens, done_s, answers)
+    _run(pool, plans, arrivals_tokens, weights, done_s, answers)
     return Outcome(done_s, answers)
 
 
@@ -140,10 +142,10 @@ def _scalars(state: PoolState) -> Array:
 
 
 @compiled
-def _run(pool: _Pool, plans: Plans, arrivals_tokens: Array, done_s: Array, answers: Array) -> None:
+def _run(pool: _Pool, plans: Plans, arrivals_tokens: Array, weights: Array, done_s: Array, answers: Array) -> None:
     for scenario in range(arrivals_tokens.shape[0]):
         for plan in range(plans.prefill.shape[0]):
-            done_s[scenario, plan] = _course(pool, plans, plan, arrivals_tokens[scenario], answers[scenario])
+            done_s[scenario, plan] = _course(pool, plans, plan, arrivals_tokens[scenario], weights, answers[scenario])
 
 
 @compiled
@@ -161,7 +163,7 @@ def _at(x: float, xs: Array, ys: Array) -> float:
 
 
 @compiled
-def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, expected: Array) -> float:
+def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, weights: Array, expected: Array) -> float:
     """Work done on one course. The first one's answers go into ``expected``; what others give beyond them returns."""
     live, away_s, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = pool.scalars
     prefill, decode = plans.prefill[plan], plans.decode[plan]
@@ -178,7 +180,7 @@ def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, expect
         missed = prefix * (1.0 - pool.cached_share[int(prefill[t])])
         sent_back = moved[t] * decoding
         decoding -= sent_back
-        done_s -= sent_back * prefill_work_s  # done once more, and counted once
+        done_s -= weights[t] * sent_back * prefill_work_s  # done once more, and counted once
         waiting += arriving + sent_back
         tokens += arriving * max(new + missed, 1.0) + again * prefix + sent_back * 0.5 * output
         answers = 0.0
@@ -195,7 +197,7 @@ def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, expect
             tokens -= tokens * served / waiting
             waiting -= served
         decoding += served
-        done_s += served * prefill_work_s + answers * decode_work_s
+        done_s += weights[t] * (served * prefill_work_s + answers * decode_work_s)
         if plan == 0:
             expected[t] = answers
         else:

@@ -70,29 +70,34 @@ def may_turn_back(registry: Registry, from_role: Role, config: ControlConfig, t_
     return True
 
 
-def flip_cost_s(worker: Worker, cost: CostModel, config: ControlConfig) -> float:
-    """Worker-seconds that a flip costs: the flip itself, and computing again what its cache held, if that is lost.
-
-    What a worker's cache holds is an upper bound of what will be asked for again.
-    """
-    if config.cache != "cold" or worker.load is None or not worker.load.kv_cached:
+def flip_cost_s(worker: Worker, cost: CostModel, config: ControlConfig, homes: Homes, prefill_workers: int) -> float:
+    """Worker-seconds that a flip costs: the flip itself, and computing again the prefixes that prefill loses by it."""
+    tokens = prefixes_lost_tokens(worker, config, homes, prefill_workers)
+    if not tokens:
         return config.flip_s
-    rate = cost.prefill_tokens_per_s(worker.load.kv_cached, 0.0)
-    return math.inf if rate is None else config.flip_s + worker.load.kv_cached / rate
+    rate = cost.prefill_tokens_per_s(homes.mean_tokens, 0.0)
+    return math.inf if rate is None else config.flip_s + tokens / rate
 
 
-def work_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes) -> int:
-    """By what a victim is chosen: KV of running requests, which move, and prefixes that will be asked for again.
+def prefixes_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes, prefill_workers: int) -> float:
+    """Prefixes of live trajectories that prefill must compute again because this worker flips.
 
-    A worker that turns to decode takes the prefixes of the trajectories at home there from prefill, whether or not it
-    keeps them itself; only a shared store saves them.
+    A worker that turns to decode takes those at home there from prefill, whether or not it keeps them itself. One that
+    turns to prefill takes its share of the trajectories over, most of which it has not seen; and what comes to be at
+    home there is lost when it turns back. A shared store saves both.
     """
+    if config.cache == "l3":
+        return 0.0
+    if worker.role == "prefill":
+        return min(homes.tokens(worker.worker_id), (worker.kv_capacity or 0) + config.host_kv_tokens)
+    return homes.total_tokens / (prefill_workers + 1)
+
+
+def work_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes) -> float:
+    """By what a victim is chosen: KV of running requests, which move, and prefixes that will be asked for again."""
     if worker.load is None:
         return 0
-    prefixes = 0
-    if worker.role == "prefill" and config.cache != "l3":
-        room = (worker.kv_capacity or 0) + config.host_kv_tokens
-        prefixes = min(homes.tokens(worker.worker_id), room)
+    prefixes = prefixes_lost_tokens(worker, config, homes, 0) if worker.role == "prefill" else 0
     return (worker.load.kv_used or 0) + (worker.load.queued_tokens or 0) + prefixes
 
 

@@ -6,10 +6,12 @@ event: callers limit what they read here by the room that the worker has.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from prorsa.events import (
     AnyEvent,
     LlmEnd,
+    LlmPrefillEnd,
     LlmSubmit,
     RunBegin,
     TrajectoryEnd,
@@ -17,6 +19,11 @@ from prorsa.events import (
     WorkerDown,
     WorkerRole,
 )
+
+_FEW: Final = 16
+"""Requests that must have been prefilled before their mean says something."""
+_REMEMBERED: Final = 512
+"""Requests over which that mean forgets: two in a hundred bring half of all tokens, fewer would tell little."""
 
 
 class Homes:
@@ -26,6 +33,8 @@ class Homes:
         self._at: dict[str, tuple[str, int]] = {}
         self._trajectories: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
+        self._prefilled = 0
+        self._computed_tokens: float | None = None
 
     def __len__(self) -> int:
         return len(self._at)
@@ -38,6 +47,21 @@ class Homes:
         """Tokens of their contexts, by their last turns."""
         return self._tokens.get(worker_id, 0)
 
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of the contexts of all of them."""
+        return sum(self._tokens.values())
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a trajectory's context; 0 while there is none."""
+        return self.total_tokens / len(self._at) if self._at else 0.0
+
+    @property
+    def computed_tokens(self) -> float | None:
+        """Mean prompt tokens that prefill computed of a request, over the last hundreds; None before some have been."""
+        return self._computed_tokens if self._prefilled >= _FEW else None
+
     def observe(self, event: AnyEvent, *, flip_loses: bool) -> None:
         """Take one event; ``flip_loses`` says whether a worker that changes its role forgets its prefixes."""
         match event:
@@ -46,6 +70,8 @@ class Homes:
                     self._put(event.trajectory_id, event.prefill_worker, event.prompt_tokens)
             case LlmEnd():
                 self._grow(event.trajectory_id, event.output_tokens)
+            case LlmPrefillEnd(computed_tokens=int(computed)):
+                self._note_computed(computed)
             case TrajectoryEnd():
                 self._forget(event.trajectory_id)
             case WeightsUpdateEnd(cache_flushed=True) | RunBegin():
@@ -66,6 +92,11 @@ class Homes:
         self._at[trajectory_id] = worker_id, tokens
         self._trajectories[worker_id] = self.trajectories(worker_id) + 1
         self._tokens[worker_id] = self.tokens(worker_id) + tokens
+
+    def _note_computed(self, tokens: int) -> None:
+        self._prefilled += 1
+        before = tokens if self._computed_tokens is None else self._computed_tokens
+        self._computed_tokens = before + (tokens - before) / min(self._prefilled, _REMEMBERED)
 
     def _grow(self, trajectory_id: str | None, tokens: int) -> None:
         at = self._at.get(trajectory_id or "")

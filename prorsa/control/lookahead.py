@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from prorsa.control.calibration import Calibration
+from prorsa.control.cost import GOES_ON_S
 from prorsa.control.courses import Course, Flipping, courses, lay_out
 from prorsa.control.fluid import Array, Outcome, run_plans
 from prorsa.control.policies.base import Context, Want
-from prorsa.control.poolstate import flush_in_s, known_state, prefix_losses
+from prorsa.control.poolstate import arrival_shares, flush_in_s, known_state, prefix_losses
 from prorsa.events import Alternative, Split
 from prorsa.forecast.frame import Frame
 
@@ -29,8 +30,10 @@ ERROR_WEIGHT: Final = 0.2
 """What the model's relative error adds to that share."""
 AGREEING: Final = 2
 """Decisions in a row that must want the same direction."""
-_TAIL_S: Final = 30
+_TAIL_S: Final = 60
 """Seconds beyond the decision horizon that are looked at, so that what a course leaves behind counts."""
+_LAST_S: Final = 45
+"""Last seconds whose rate of work is taken to go on for ``GOES_ON_S``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Lookahead:
         flipping = _flipping(context)
         found = courses(context.current.prefill, context.bounds, seconds, flipping.flush_s)
         plans = lay_out(found, context.current.prefill, context.bounds.workers, seconds, flipping)
-        outcome = run_plans(known, plans, _arrivals(context.frame, seconds))
+        outcome = run_plans(known, plans, _arrivals(context.frame, seconds), _weights(seconds))
         best = _choose(found, outcome, context, self._calibration.error)
         self._calibration.expect(context, best.answers_per_s * known.output_tokens)
         moving = best.pays and best.course.at_s == 0
@@ -108,6 +111,13 @@ class Lookahead:
         self._direction = direction
 
 
+def _weights(seconds: int) -> Array:
+    """How often the work of each second counts: that of the last ones goes on."""
+    weights = np.ones(seconds)
+    weights[-_LAST_S:] += GOES_ON_S / _LAST_S
+    return weights
+
+
 def _flipping(context: Context) -> Flipping:
     config, bounds = context.config, context.bounds
     return Flipping(
@@ -126,13 +136,8 @@ def _arrivals(frame: Frame, seconds: int) -> Array:
     """
     bins = np.array(frame.arrivals_per_s[:seconds])
     bins = np.concatenate([bins, np.full(seconds - len(bins), bins[-15:].mean())])
-    horizon_s = max(row.horizon_s for row in frame.rows)
-    total = frame.get("prefill", horizon_s)
-    expected = total.mean - frame.backlog_tokens
-    if expected <= 0.0 or total.p10 is None or total.p50 is None or total.p90 is None:
-        return np.tile(bins, (3, 1))
-    quantiles = np.array([total.p10, total.p50, total.p90])
-    return np.asarray(np.maximum(quantiles - frame.backlog_tokens, 0.0)[:, None] / expected * bins)
+    shares = arrival_shares(frame)
+    return np.tile(bins, (3, 1)) if shares is None else np.asarray(shares[:, None] * bins)
 
 
 def _choose(found: list[Course], outcome: Outcome, context: Context, error: float) -> _Best:

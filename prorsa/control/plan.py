@@ -163,7 +163,8 @@ def _pays(moves: list[Move], want: Want, pool: Pool, verdicts: Verdicts) -> bool
     if not moves or want.relief_s is None:
         return True
     workers = [worker for move in moves if (worker := pool.registry.get(move.worker_id))]
-    cost_s = sum(flip_cost_s(worker, pool.cost, pool.config) for worker in workers)
+    prefill_workers = pool.registry.destined().prefill
+    cost_s = sum(flip_cost_s(worker, pool.cost, pool.config, pool.homes, prefill_workers) for worker in workers)
     if want.relief_s > cost_s:
         return True
     verdicts.add(

@@ -28,7 +28,7 @@ def known_state(context: Context) -> PoolState | str:
         return "profile"
     if frame.mean_output_tokens <= 0.0 or frame.requests_per_s <= 0.0:
         return "traffic"
-    new_tokens, prefix_tokens = max(frame.mean_new_tokens, 1.0), frame.mean_prefix_tokens
+    new_tokens, prefix_tokens = _request_tokens(context, frame)
     context_tokens = mean_context_tokens(frame)
     away = max(frame.live_trajectories - frame.waiting_requests - frame.decode_batch, 0)
     return PoolState(
@@ -46,6 +46,26 @@ def known_state(context: Context) -> PoolState | str:
         decode_step_s=np.array([decode_step_s(profile, n, context_tokens) for n in _REQUESTS]),
         cached_share=_cached_share(context, frame, context_tokens),
     )
+
+
+def _request_tokens(context: Context, frame: Frame) -> tuple[float, float]:
+    """Uncached and cached tokens of a typical next request: as of late, before that as forecast."""
+    computed = context.homes.computed_tokens
+    new_tokens = max(frame.mean_new_tokens if computed is None else computed, 1.0)
+    return new_tokens, max(frame.mean_new_tokens + frame.mean_prefix_tokens - new_tokens, 0.0)
+
+
+def arrival_shares(frame: Frame) -> Array | None:
+    """What of the arrivals' mean their low, middle and high quantile come to over the longest horizon: ``[3]``.
+
+    Quantiles are corrected by what has come so far and the mean is not. None where the forecast has no quantiles.
+    """
+    total = frame.get("prefill", max(row.horizon_s for row in frame.rows))
+    expected = total.mean - frame.backlog_tokens
+    if expected <= 0.0 or total.p10 is None or total.p50 is None or total.p90 is None:
+        return None
+    quantiles = np.array([total.p10, total.p50, total.p90])
+    return np.asarray(np.maximum(quantiles - frame.backlog_tokens, 0.0) / expected)
 
 
 def mean_context_tokens(frame: Frame) -> float:

@@ -76,6 +76,7 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._combiners = {(target, h): Combiner(h, len(BaselineSet.NAMES)) for target in TARGETS for h in horizons_s}
+        self._share_corrections()
         self._early = EarlyActuals(horizons_s)
         self._last_tick_s: float | None = None
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
@@ -104,6 +105,14 @@ class Predictor:
         """The run is over: forecasts that still wait to be settled count as unsettled in the scores."""
         self._keeper.finish()
         self.scores.add_unsettled(self._keeper.unsettled)
+
+    def _share_corrections(self) -> None:
+        """Let horizons that are not scored, so never settle, be corrected as the nearest one that is."""
+        scored = self.config.scored_s
+        for horizon_s in set(self.config.horizons_s) - set(scored) if scored else ():
+            nearest = min(scored, key=lambda other: abs(other - horizon_s))
+            for target in ("prefill", "kv_need"):  # decode admissions are learnt from early, at every horizon
+                self._combiners[target, horizon_s] = self._combiners[target, nearest]
 
     # --- state ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prorsa.clock import nanoseconds
 from prorsa.cluster.profile import load_profile
@@ -13,6 +15,7 @@ from prorsa.control.cost import CostModel
 from prorsa.events import ForecastRow, Role, Stamped, TrajectoryReady, WorkerLoad, WorkerUp
 from prorsa.forecast.frame import Frame
 from tests.control.pool import Pool
+from tests.control.test_homes import submit
 
 KV = 700_000
 HALF: tuple[Role, ...] = ("prefill",) * 4 + ("decode",) * 4
@@ -101,17 +104,48 @@ def test_without_a_forecast_or_a_capacity_the_split_stays() -> None:
     assert pool.roles() == "PPPPDDDD"
 
 
-def test_a_cold_cache_makes_a_flip_dearer() -> None:
-    loads = [{"kv_cached": 600_000}] * 8
-    pool, scripted = pool_of(cache="cold", loads=loads)
-    ask(scripted, 4.3, 1.0)
+def at_home(pool: Pool, trajectories: int, tokens: int) -> None:
+    """So many trajectories have had a turn on the first four workers, with a context of so many tokens each."""
+    for k in range(trajectories):
+        pool.feed(submit(f"t{k}", f"w{k % 4}", tokens))
+
+
+@pytest.mark.parametrize(("cache", "flips"), [("retained", False), ("cold", False), ("l3", True)])
+def test_prefixes_that_a_flip_loses_make_it_dearer(cache: str, flips: bool) -> None:
+    pool, scripted = pool_of(cache=cache)
+    at_home(pool, 64, 40_000)
+    ask(scripted, 1.0, 4.15)
     pool.run(6)
-    assert pool.roles() == "PPPPDDDD"
-    assert "payback" in {guard.guard for guard in pool.decisions()[-1].guards}
-    kept, scripted = pool_of(cache="retained", loads=loads)
-    ask(scripted, 4.3, 1.0)
-    kept.run(6)
-    assert kept.roles().count("P") == 5
+    assert (pool.roles().count("D") == 5) == flips
+    assert flips or "payback" in {guard.guard for guard in pool.decisions()[-1].guards}
+    empty, scripted = pool_of(cache=cache)
+    ask(scripted, 1.0, 4.15)
+    empty.run(6)
+    assert empty.roles().count("D") == 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    trajectories=st.integers(0, 200),
+    tokens=st.integers(1_000, 60_000),
+    prefill=st.floats(0.0, 8.0),
+    decode=st.floats(0.0, 12.0),
+)
+def test_no_flip_gains_less_than_the_prefill_it_causes(
+    trajectories: int, tokens: int, prefill: float, decode: float
+) -> None:
+    pool, scripted = pool_of(mode="observe")  # so that the pool is after the decision as it was before
+    at_home(pool, trajectories, tokens)
+    ask(scripted, prefill, decode)
+    pool.run(1)
+    controller = pool.controller
+    moved = [move.worker_id for move in pool.decisions()[0].moves if move.from_role == "prefill"]
+    lost = sum(min(controller.homes.tokens(worker_id), KV) for worker_id in moved)
+    rate = controller.cost.prefill_tokens_per_s(tokens, 0.0)
+    gain_s = controller.policy.decide(controller.context(nanoseconds(pool.t_s))).relief_s
+    assert rate is not None
+    assert gain_s is not None
+    assert not moved or gain_s > lost / rate
 
 
 def test_the_victim_is_the_worker_that_loses_least() -> None:

@@ -51,6 +51,14 @@ def test_what_decode_has_no_room_for_waits() -> None:
     assert done.work_s[0, 0] == pytest.approx(state.places * state.prefill_work_s + SECONDS - 1, rel=0.01)
 
 
+def test_the_work_of_a_second_counts_as_often_as_it_weighs() -> None:
+    state = replace(STATE, waiting=1_000.0, waiting_tokens=1e6, places=1e6)
+    plans, twice = staying(2, 2), np.full(SECONDS, 2.0)
+    once = run_plans(state, plans, arrivals(100.0)).work_s
+    assert run_plans(state, plans, arrivals(100.0), twice).work_s == pytest.approx(2.0 * once)
+    assert run_plans(state, plans, arrivals(100.0), np.zeros(SECONDS)).work_s == pytest.approx(0.0)
+
+
 @given(tokens_per_s=st.floats(0.0, 1e5), lost=st.floats(0.0, 1.0))
 def test_losing_prefixes_never_gets_more_done(tokens_per_s: float, lost: float) -> None:
     kept = staying(2, 2)

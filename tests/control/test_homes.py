@@ -1,7 +1,7 @@
 """Whose prefix a worker holds, as the router's events tell it."""
 
 from prorsa.control.homes import Homes
-from prorsa.events import LlmEnd, LlmSubmit, TrajectoryEnd, WeightsUpdateEnd, WorkerRole
+from prorsa.events import LlmEnd, LlmPrefillEnd, LlmSubmit, TrajectoryEnd, WeightsUpdateEnd, WorkerRole
 
 
 def submit(trajectory: str, worker: str, prompt_tokens: int) -> LlmSubmit:
@@ -41,3 +41,11 @@ def test_a_flush_empties_every_home_and_an_update_without_one_none() -> None:
 def test_a_worker_that_turns_to_decode_serves_no_prefix_any_more() -> None:
     flipped = homes(*START, WorkerRole(worker_id="w0", role="decode", epoch=1))
     assert (flipped.trajectories("w0"), flipped.trajectories("w1")) == (0, 1)
+
+
+def test_what_prefill_computed_of_requests_is_known_after_a_few_of_them() -> None:
+    done = [LlmPrefillEnd(rid=f"r{k}", worker_id="w0", cached_tokens=0, computed_tokens=2_000) for k in range(20)]
+    assert homes(*done[:5]).computed_tokens is None
+    assert homes(*done).computed_tokens == 2_000
+    untold = [LlmPrefillEnd(rid=f"r{k}", worker_id="w0", cached_tokens=0) for k in range(20)]
+    assert homes(*untold).computed_tokens is None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from prorsa.cluster.scenario import load_scenario
@@ -27,7 +28,8 @@ QUESTIONS = (
 
 def decisions(policy: str, until_s: float, *, asked: bool) -> tuple[list[dict[str, Any]], list[Command]]:
     """What is decided up to a time, and the answers to the questions."""
-    plan = make_plan(load_scenario(str(MINI)), policy=policy, run_id="run")
+    scenario = msgspec.structs.replace(load_scenario(str(MINI)), prefill_workers=3)
+    plan = make_plan(scenario, policy=policy, run_id="run")
     kept: list[Stamped] = []
     controller = Controller(plan.control, Predictor(ForecastConfig()))
     driver = Driver(make_simulation(plan), controller, plan.control.tick_s, keep=kept.append)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from prorsa.control.cost import GOES_ON_S
 from prorsa.control.policies.base import Context, Want
 from prorsa.control.solver import Need, Solution, solve
 from prorsa.events import Split
@@ -108,14 +109,19 @@ def relief_s(split: Split, context: Context) -> float | None:
 
 def _relief_s(known: _Known, wanted: Split, context: Context) -> float:
     # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
-    # would still be undone then. A request needs both sides, so that the busier one holds all of the work up.
+    # would still be undone then, and what of the load goes on when the backlog is gone.
     horizon_s = context.config.decision_horizon_s
     need, _ = _need(known, context, horizon_s)
+    backlog = known.frame.backlog_tokens / (horizon_s * known.prefill_tokens_per_s * context.config.prefill_utilisation)
+    lasting = Need(prefill=max(need.prefill - backlog, 0.0), decode=need.decode)
+    soon = _done(need, wanted) - _done(need, context.current)
+    later = _done(lasting, wanted) - _done(lasting, context.current)
+    return soon * horizon_s + later * GOES_ON_S
 
-    def done_s(split: Split) -> float:
-        return (need.prefill + need.decode) * horizon_s / max(need.load(split.prefill, split.decode), 1.0)
 
-    return done_s(wanted) - done_s(context.current)
+def _done(need: Need, split: Split) -> float:
+    """Workers' worth of the need that a split gets done: a request needs both sides, the busier one holds it up."""
+    return (need.prefill + need.decode) / max(need.load(split.prefill, split.decode), 1.0)
 
 
 def _explain(need: Need, solution: Solution, context: Context) -> str:
