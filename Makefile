@@ -8,7 +8,7 @@ SOURCES := prorsa tests benchmarks scripts testbed
 
 include mk/sglang.mk
 
-.PHONY: demo test test-live check bench docs clean
+.PHONY: demo test test-live check bench train docs clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.control: pyproject.toml constraints.txt
@@ -20,6 +20,11 @@ $(VENV)/.control: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.control
 	@echo "adding the development tools (once)" >&2
 	@$(PIP) --editable '.[dev]' >&2
+	@touch $@
+
+$(VENV)/.learn: $(VENV)/.control
+	@echo "adding torch and what trains with it (once)" >&2
+	@$(PIP) --editable '.[learn]' >&2
 	@touch $@
 
 # make demo ARGS="--headless --json"
@@ -46,6 +51,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bus $(ARGS)
 	$(BIN)/python -m benchmarks.sdk $(ARGS)
 	$(BIN)/python -m benchmarks.console $(ARGS)
+	$(BIN)/python -m benchmarks.env $(ARGS)
+
+# The shipped policy's recipe, in under an hour on two cores; it is written to trained/, nothing is overwritten
+train: $(VENV)/.learn
+	$(BIN)/prorsa train --out trained --minutes 40 $(ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/event_reference.py
