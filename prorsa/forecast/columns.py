@@ -33,7 +33,8 @@ class Columns:
         action: int32, the action (tool, or the class's beginning) that runs, or ran last; 0 where unknown.
         home: int32[HOMES], ranks where it was prefilled, the last first; -1 where there is none. ``held_tokens``
             float64[HOMES], prompt that each prefilled then.
-        sibling: bool, whether another trajectory of its group was dispatched before it.
+        sibling: bool, whether another of its group has its first prompt, the same, computed before it; no longer
+            once its own is sent to a worker.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.

@@ -78,22 +78,3 @@ class RecentIds:
 
     def __len__(self) -> int:
         return len(self._ids)
-
-
-MAX_GROUPS: Final = 8192
-"""Groups that are remembered: those dispatched last."""
-
-
-class Groups:
-    """Tells the first trajectory of a group from its siblings."""
-
-    def __init__(self) -> None:
-        self._known = RecentIds(MAX_GROUPS)
-
-    def is_known(self, group_id: str | None) -> bool:
-        """Whether a trajectory of the group was seen before; remembers it. One of no group has no siblings."""
-        if group_id is None:
-            return False
-        known = group_id in self._known
-        self._known.add(group_id)
-        return known

@@ -19,6 +19,45 @@ IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
 """Idle times in octaves of seconds."""
 
 
+class FirstShare:
+    """How much of a first prompt is computed: a forgetting mean, apart for those that siblings come before.
+
+    Before anything was seen the first of a group, and what has none, computes all of it. Its siblings share it to the
+    token, but compute it again on other ranks and where they start in the same step.
+    """
+
+    _PRIORS: Final = (1.0, 0.15)
+    _STRENGTH: Final = 4.0
+    _KEEP: Final = 2.0 ** (-1.0 / 200.0)
+    """A prefill, or a dispatch."""
+
+    def __init__(self) -> None:
+        self._count = [self._STRENGTH, self._STRENGTH]
+        self._sum = [prior * self._STRENGTH for prior in self._PRIORS]
+        self._dispatched = [0.0, 0.0]
+
+    def dispatched(self, *, sibling: bool) -> None:
+        """A trajectory was dispatched, with siblings before it or none."""
+        self._dispatched = [of * self._KEEP for of in self._dispatched]
+        self._dispatched[sibling] += 1.0
+
+    def prefilled(self, share: float, *, sibling: bool) -> None:
+        """That share of a first prompt was computed."""
+        self._count[sibling] = self._count[sibling] * self._KEEP + 1.0
+        self._sum[sibling] = self._sum[sibling] * self._KEEP + share
+
+    @property
+    def of_siblings(self) -> float:
+        """Of those that siblings come before."""
+        return self._sum[1] / self._count[1]
+
+    def shares(self) -> Array:
+        """float64[3]: without siblings before them, with, and of all by what is dispatched."""
+        alone = self._sum[0] / self._count[0]
+        siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
+        return np.array([alone, self.of_siblings, (1.0 - siblings) * alone + siblings * self.of_siblings])
+
+
 class Transitions:
     """Which action follows which: a first-order chain, shrunk towards how often each follows any of its class.
 

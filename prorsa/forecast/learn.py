@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.habits import EndModel, LossModel, Transitions
-from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, Share, SizeModel
+from prorsa.forecast.habits import EndModel, FirstShare, LossModel, Transitions
+from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, SizeModel
 from prorsa.forecast.priors import Expectant
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
@@ -41,7 +41,7 @@ class Learner:
         losses: whether a returning prompt no longer finds its context cached.
         transitions: which action follows which.
         ends: whether a trajectory ends with a turn.
-        first_share: the uncached share of first prompts: of the first of a group (or of none), of its siblings, of all.
+        first_share: the uncached share of first prompts.
         first_prompts: sizes of first prompts by workload class.
         uncached_output: the share of an answer that the next prefill computes again.
         output_rate: output tokens a second of one decoding request.
@@ -58,7 +58,7 @@ class Learner:
         self.losses = LossModel()
         self.transitions = Transitions()
         self.ends = EndModel()
-        self.first_share = Share(prior=1.0, keys=3)
+        self.first_share = FirstShare()
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0, shrinkage=2.0)
         self.uncached_output = Recent(prior=1.0, memory=1e5, prior_weight=1e3)
         self.output_rate = Recent(prior=40.0, memory=300.0, prior_weight=4.0)
@@ -83,8 +83,9 @@ class Learner:
 
     # --- the sink ---------------------------------------------------------------------------------------------------
 
-    def dispatched(self, workload: int) -> None:
+    def dispatched(self, workload: int, *, sibling: bool) -> None:
         """See :class:`~prorsa.forecast.requests.LifecycleSink`, here and below."""
+        self.first_share.dispatched(sibling=sibling)
         self._dispatched += 1
         self._dispatched_of *= _KEEP_CLASSES
         self._dispatched_of[workload] += 1.0
@@ -143,9 +144,7 @@ class Learner:
         uncached = request.uncached_tokens
         assert uncached is not None
         if request.turn == 0:
-            share = uncached / max(request.prompt_tokens, 1)
-            self.first_share.add(int(request.sibling), share)
-            self.first_share.add(2, share)
+            self.first_share.prefilled(uncached / max(request.prompt_tokens, 1), sibling=request.sibling)
             return
         before = request.previous_prompt_tokens
         if before is None or request.flushed:
@@ -205,10 +204,13 @@ class Learner:
 
     def expected_uncached(self, request: Request) -> float:
         """Uncached tokens of a request: by the router's index and what may be lost before its prefill; without an
-        index the whole prompt of a first turn, else a typical turn.
+        index the whole prompt of a first turn, else a typical turn. What a sibling computes before it is not counted.
         """
         if request.uncached_tokens is not None:
             return float(request.uncached_tokens)
+        if request.turn == 0 and request.sibling and not request.placed:
+            index = request.prompt_tokens if request.index_tokens is None else request.index_tokens
+            return min(float(index), self.first_share.of_siblings * request.prompt_tokens)
         if request.index_tokens is not None:
             return request.index_tokens + self._lost_in_wait(request)
         if request.turn == 0 or len(self.appended.means) == 0:

@@ -275,29 +275,6 @@ class SizeModel:
         )
 
 
-class Share:
-    """A forgetting mean of values by key, shrunk towards that of all keys and a prior."""
-
-    def __init__(self, prior: float, keys: int, *, half_life: float = 200.0, strength: float = 4.0) -> None:
-        self._growth = 2.0 ** (-1.0 / half_life)
-        self._prior = prior
-        self._strength = strength
-        self._count = [0.0] * keys
-        self._sum = [0.0] * keys
-
-    def add(self, key: int, value: float) -> None:
-        """One more value of ``key``."""
-        self._count[key] = self._count[key] * self._growth + 1.0
-        self._sum[key] = self._sum[key] * self._growth + value
-
-    def means(self) -> Array:
-        """float64[keys]: the mean of each key."""
-        count, total = np.array(self._count), np.array(self._sum)
-        pooled = (total.sum() + self._prior) / (count.sum() + 1.0)
-        means: Array = (total + self._strength * pooled) / (count + self._strength)
-        return means
-
-
 class Ratio:
     """A ratio of two sums that both fade with time, as in tokens over seconds.
 

@@ -122,7 +122,7 @@ class Predictor:
         typical = float(learner.appended.means.mean())
         ranks = self.table.ranks
         service = Service(ranks.serving(self._plan.serves_prefill), ranks.tokens_per_s, self._service.tokens_per_s)
-        queue = make_queue(columns, t_s, typical, service, learner.losses)
+        queue = make_queue(columns, t_s, typical, service, learner.losses, learner.first_share.of_siblings)
         learner.new_wait_s = queue.new_wait_s
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted

@@ -34,7 +34,8 @@ class Request:
         action: what came before it: a tool, or the class's beginning; 0 where unknown.
         previous_action: what came before the answer before it; None for first turns or where unknown.
         previous_output_tokens: of the answer before it; None for first turns or where unknown.
-        sibling: whether it belongs to a group of which another trajectory was dispatched earlier.
+        sibling: whether it is a first request of a group that another one of has become ready before.
+        placed: whether the router has sent it to a worker.
         answered_s: end of the previous answer; None for first turns or where unknown.
         flushed: whether every cache was dropped since the trajectory's last prefill.
         attempt: the attempt under way.
@@ -62,6 +63,7 @@ class Request:
     previous_action: int | None = None
     previous_output_tokens: int | None = None
     sibling: bool = False
+    placed: bool = False
     attempt: int = 0
     admitted_s: float | None = None
     kv_tokens: int = 0
@@ -100,8 +102,8 @@ class Request:
 class LifecycleSink(Protocol):
     """What a :class:`~prorsa.forecast.trajectory.TrajectoryTable` tells as it learns it, each fact once."""
 
-    def dispatched(self, workload: int) -> None:
-        """A trajectory of a workload class was dispatched."""
+    def dispatched(self, workload: int, *, sibling: bool) -> None:
+        """A trajectory of a workload class was dispatched; ``sibling`` if others of its group were before."""
 
     def waited(self, key: int, duration_s: float, expected_s: float | None) -> None:
         """A wait of kind ``key`` has ended after ``duration_s``."""

@@ -199,7 +199,7 @@ class Lookout:
             loss_chance=learner.losses.tables.chance,
             loss_share=learner.losses.tables.share,
             loss_centres=learner.losses.tables.centres,
-            first_share=learner.first_share.means(),
+            first_share=learner.first_share.shares(),
             output_rate=learner.output_rate.value,
             pause_s=pause_s,
             wait_s=queue.new_wait_s,

@@ -24,7 +24,8 @@ from typing import Any, Final
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.folding import Groups, SeqFolder
+from prorsa.forecast.folding import SeqFolder
+from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Seen
 from prorsa.forecast.roster import Roster, Standing
@@ -59,9 +60,9 @@ class TrajectoryTable:
         self._keys = keys
         self._stale_s = stale_s
         self._folder = SeqFolder()
-        self._groups = Groups()
         self._roster = Roster(sink, self.repaired)
-        self._turns = Turns(self._roster, sink)
+        self._groups = Groups(self._roster.columns)
+        self._turns = Turns(self._roster, sink, self._groups)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.TrajectoryDispatched: self._on_dispatched,
             ev.SandboxStart: self._on_sandbox_start,
@@ -172,9 +173,9 @@ class TrajectoryTable:
             return
         self.repaired["late"] += known
         columns, workload = self.columns, self._keys.workload(event.workload)
-        self._sink.dispatched(workload)
+        sibling = not known and self._groups.dispatched(slot, event.group_id)
+        self._sink.dispatched(workload, sibling=sibling)
         columns.workload[slot] = workload
-        columns.sibling[slot] = not known and self._groups.is_known(event.group_id)
         if columns.turn[slot] < 0:
             columns.action[slot] = self._keys.beginning[workload]
             if event.prompt_tokens is not None:
@@ -241,6 +242,7 @@ class TrajectoryTable:
             turns.restart(request, event.attempt)
         if event.attempt == request.attempt:
             turns.index(request, event.new_tokens)
+            turns.placed(request)
         if turns.is_current(request):
             request.turn = event.turn
             self.columns.turn[request.slot] = event.turn
@@ -358,4 +360,5 @@ class TrajectoryTable:
 
     def _release(self, slot: int, t_s: float) -> None:
         self._turns.detach(slot, t_s)
+        self._groups.ended(slot)
         self._roster.release(slot)

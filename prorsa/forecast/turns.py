@@ -7,6 +7,7 @@ import numpy as np
 
 from prorsa import events as ev
 from prorsa.forecast.columns import State
+from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
 from prorsa.forecast.roster import Roster
@@ -37,13 +38,14 @@ class Turns:
         orphans: events of workers on requests that no router has named, by request id, at most ``MAX_ORPHANS``.
     """
 
-    def __init__(self, roster: Roster, sink: LifecycleSink) -> None:
+    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups) -> None:
         self.known: dict[str, Request] = {}
         self.orphans: OrderedDict[str, list[tuple[float, PluginEvent]]] = OrderedDict()
         self._roster = roster
         self._columns = roster.columns
         self._repaired = roster.repaired
         self._sink = sink
+        self._groups = groups
         self._current: dict[int, Request] = {}
         self._previous: dict[int, Request] = {}
         self._detached: deque[tuple[float, Request]] = deque()
@@ -98,6 +100,8 @@ class Turns:
             answered_s = np.nan
         if columns.turn[slot] >= 0:
             self.turn_over(slot, ended=False)
+        else:
+            self._groups.ready(slot)
         request = Request(
             request_id=request_id,
             slot=slot,
@@ -184,6 +188,12 @@ class Turns:
         request.index_tokens = new_tokens
         if self.is_current(request):
             self._columns.uncached_tokens[request.slot] = new_tokens
+
+    def placed(self, request: Request) -> None:
+        """A request goes to a worker: the index now counts what its siblings have there."""
+        request.placed = True
+        if self.is_current(request):
+            self._columns.sibling[request.slot] = False
 
     def restart(self, request: Request, attempt: int) -> None:
         """A new attempt begins; what was prefilled must be prefilled again."""

@@ -140,16 +140,20 @@ class Service:
         return ranks * self.rank_tokens_per_s if ranks else self.admitted_tokens_per_s
 
 
-def make_queue(columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: LossModel) -> Queue:
+def make_queue(
+    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: LossModel, sibling_share: float
+) -> Queue:
     """The queue as it stands.
 
     The router's index tells what was cached when a request became ready; what waits long may find less. A request
-    without an index estimate counts ``typical_tokens``, at most its prompt.
+    without an index estimate counts ``typical_tokens``, at most its prompt; one that waits behind a sibling with the
+    same first prompt at most ``sibling_share`` of it.
     """
     waits = np.flatnonzero((columns.state == State.READY) | (columns.state == State.PREFILL))
     slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
+    uncached = np.where(columns.sibling[slot], np.minimum(uncached, sibling_share * prompt), uncached)
     admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
     idle_s = columns.ready_s[slot] - columns.answered_s[slot]
     waited_s = t_s - columns.ready_s[slot]

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, LossModel, Transitions
+from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, FirstShare, LossModel, Transitions
 from prorsa.forecast.models import (
     DURATION_GRID,
     SIZE_GRID,
     HazardModel,
     Prior,
     Ratio,
-    Share,
     SizeModel,
 )
 
@@ -222,12 +221,16 @@ def test_what_follows_depends_on_what_was_before():
     assert model.chance[4, 2] == pytest.approx(0.5, abs=0.1)
 
 
-def test_share_and_ratio():
-    share = Share(prior=1.0, keys=2, half_life=1e9)
-    assert share.means() == pytest.approx([1.0, 1.0])
-    for _ in range(100):
-        share.add(0, 0.2)
-    assert share.means()[0] == pytest.approx(0.2, abs=0.05)
+def test_first_prompts_of_siblings_are_computed_once():
+    share = FirstShare()
+    assert share.shares() == pytest.approx([1.0, 0.15, 1.0])
+    for number in range(800):
+        share.dispatched(sibling=number % 8 > 0)
+        share.prefilled(0.9 if number % 8 == 0 else 0.1, sibling=number % 8 > 0)
+    assert share.shares() == pytest.approx([0.9, 0.1, 0.2], abs=0.02)
+
+
+def test_ratio():
     ratio = Ratio(prior=5.0, time_constant_s=10.0)
     for _ in range(100):
         ratio.add(20.0, 10.0, 1.0)

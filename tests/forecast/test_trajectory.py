@@ -23,7 +23,7 @@ class Facts:
         self.answers = {}
         self.lost_ids = []
 
-    def dispatched(self, workload):
+    def dispatched(self, workload, *, sibling):
         self.count["dispatched"] += 1
 
     def waited(self, key, duration_s, expected_s):
