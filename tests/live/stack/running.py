@@ -1,6 +1,7 @@
 """`prorsa serve` and its pool as processes, and a rollout that runs through them."""
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -116,8 +117,6 @@ class Stack:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def status(self) -> dict[str, Any]:
-        import json
-
         done = self.cli("status", "--json")
         assert done.returncode == 0, done.stderr
         status: dict[str, Any] = json.loads(done.stdout)
@@ -151,6 +150,14 @@ def _true(holds: Callable[[], bool]) -> bool:
         return holds()
     except (AssertionError, OSError):
         return False
+
+
+def replay(stack: Stack) -> dict[str, int]:
+    """What ``prorsa replay`` says of the run's journal."""
+    command = [sys.executable, "-m", "prorsa", "replay", str(stack.run.journal), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    outcome: dict[str, int] = json.loads(done.stdout)
+    return outcome
 
 
 async def references(client: Client, tokens: int, count: int) -> dict[int, list[list[int]]]:

@@ -1,17 +1,14 @@
 """A rollout through the whole of Prorsa while its controller flips the workers."""
 
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import time
 
 import aiohttp
 
 from prorsa.events import Flip, Forecast, Stamped, type_name
 from prorsa.rollout import Tracker
-from tests.live.stack.running import Stack, client_of, references, roll_out
+from tests.live.stack.running import Stack, client_of, references, replay, roll_out
 from tests.serve.running import holes
 
 FLIPS = 20
@@ -68,7 +65,7 @@ async def test_the_controller_flips_under_load_and_nothing_is_lost(stack: Stack,
     _legal_order(events)
     _sources_and_scores(events)
     _flip_times(events)
-    replayed = await asyncio.to_thread(_replay, stack)
+    replayed = await asyncio.to_thread(replay, stack)
     assert replayed["equal"] == replayed["decisions"] > 0
 
 
@@ -133,10 +130,3 @@ def _flip_times(events: list[Stamped]) -> None:
             entered[flip.flip_id] = (flip.state, stamped.t_ns)
     assert set(spent) == {"fenced", "draining", "settling", "switching", "warming"}
     print("  ".join(f"{state} {statistics.median(times):.3f} s" for state, times in spent.items()))
-
-
-def _replay(stack: Stack) -> dict[str, int]:
-    command = [sys.executable, "-m", "prorsa", "replay", str(stack.run.journal), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    outcome: dict[str, int] = json.loads(done.stdout)
-    return outcome
