@@ -18,9 +18,9 @@ from prorsa.bus.subscriber import Subscriber
 from prorsa.clock import NS_PER_S
 from prorsa.cluster.effects import Action, Effect
 from prorsa.cluster.sim.simulation import Simulation
+from prorsa.control.warm import warm_up
 from prorsa.errors import EventError, UnavailableError
 from prorsa.events import AnyEvent, Role
-from prorsa.forecast.warm import warm_up
 from prorsa.run import RunPlan
 from prorsa.serve.backend import ADMISSION_TOPIC, AdmissionLimit, cluster_endpoint
 from prorsa.serve.rundir import RunDir

@@ -25,10 +25,10 @@ from prorsa.control.config import ControlConfig
 from prorsa.control.controller import INPUT_TYPES, Controller, Step
 from prorsa.control.replay import fold, ticks_of
 from prorsa.control.view import make_view
+from prorsa.control.warm import warm_up
 from prorsa.errors import UnavailableError
 from prorsa.events import Admission, AnyEvent, Command, Flip, Override, Stamped, type_name
 from prorsa.forecast.predictor import ForecastConfig, Predictor
-from prorsa.forecast.warm import warm_up
 from prorsa.serve.backend import Backend
 
 VIEW_EVERY_S: Final = 0.5

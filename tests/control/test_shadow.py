@@ -12,10 +12,12 @@ from prorsa.beside import Comparison, Handovers, agreement, compare_shadow
 from prorsa.cluster.scenario import load_scenario
 from prorsa.control.config import ControlConfig
 from prorsa.control.controller import Controller
+from prorsa.control.fluid import _run
 from prorsa.control.learned import Learned
 from prorsa.control.policies import Context, Static, Want
 from prorsa.control.replay import compare
 from prorsa.control.shadow import Shadow
+from prorsa.control.warm import warm_up
 from prorsa.errors import ConfigError
 from prorsa.events import (
     EVENT_TYPES,
@@ -301,3 +303,11 @@ def test_events_of_a_shadow_survive_the_journal() -> None:
     for event in (said, failed):
         again: AnyEvent = msgspec.msgpack.decode(encode(event), type=ShadowDecision)
         assert again == event
+
+
+def test_look_ahead_is_compiled_before_anybody_calls_it_up() -> None:
+    """One that compiles in the middle of a run holds up the policy that decides."""
+    warm_up()
+    known = len(_run.signatures)
+    run_of("analytic", "lookahead")
+    assert known == len(_run.signatures) == 1

@@ -31,6 +31,7 @@ dir = "{run_dir}"
 
 [control]
 policy = "{policy}"
+{control_more}
 decide_s = 2.0
 dwell_s = 3.0
 stale_s = 10.0
@@ -52,7 +53,9 @@ _ENV = {"SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "6"}
 class Stack:
     """Serves four workers; ``A`` and ``D`` begin as prefill. With ``keys``, the bus and the router ask who is there."""
 
-    def __init__(self, home: Path, policy: str = "static:2:2", *, keys: bool = False) -> None:
+    def __init__(
+        self, home: Path, policy: str = "static:2:2", *, keys: bool = False, profile: Path | None = None
+    ) -> None:
         self.home = home
         self.run = RunDir(home / "run")
         self.port = free_ports(1)[0]
@@ -60,6 +63,7 @@ class Stack:
         self.token: str | None = None
         self.keys: Path | None = None
         self._policy = policy
+        self._profile = profile
         if keys:
             self.keys, self.token = home / "keys", "let-me-in"
             make_keys(self.keys)
@@ -68,6 +72,7 @@ class Stack:
     def __enter__(self) -> Self:
         config = self.home / "prorsa.toml"
         more, router_more = "", ""
+        control_more = f'profile = "{self._profile}"' if self._profile else ""
         if self.keys:
             sockets = free_ports(3)
             names = zip(("ingest", "fanout", "control"), sockets, strict=True)
@@ -76,7 +81,12 @@ class Stack:
             router_more = f'token_file = "{self.home / "token"}"'
         config.write_text(
             _CONFIG.format(
-                run_dir=self.run.path, policy=self._policy, port=self.port, more=more, router_more=router_more
+                run_dir=self.run.path,
+                policy=self._policy,
+                port=self.port,
+                more=more,
+                control_more=control_more,
+                router_more=router_more,
             )
         )
         with (self.home / "serve.log").open("wb") as log:
