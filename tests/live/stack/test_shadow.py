@@ -95,7 +95,7 @@ async def test_a_policy_trained_from_a_recording_decides_in_shadow_and_then_acts
 ) -> None:
     """The whole way: record the pool, fit its profile, train on what it did, shadow, take over; the journal has it.
 
-    What was trained for seconds has seen little, and leaves the decision to `analytic` most of the time: it must say so.
+    What was trained for seconds has seen little, and leaves most decisions to `analytic`: it must say so.
     """
     (tmp_path / "before").mkdir()
     (tmp_path / "then").mkdir()
