@@ -51,7 +51,7 @@ def call(argv: Sequence[str]) -> int:
 def demo(
     *,
     scenario: str = "v32-coding-async",
-    policy: str = "analytic",
+    policy: str = "default",
     seed: int = 0,
     speed: float = 20.0,
     cache: Cache | None = None,

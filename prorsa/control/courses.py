@@ -27,14 +27,15 @@ class Flipping:
         flip_s: from fence to serving.
         to_decode_lost: by flips of prefill workers in the order in which they would be chosen, the share of the live
             trajectories whose prefix goes with each.
-        to_prefill_cold: whether a worker that turns to prefill begins without a prefix.
+        to_prefill_lost: share of what is found cached that a worker which turns to prefill has to compute of the
+            trajectories it takes over.
         flush_s: when the prefix caches are dropped anyway; None where that is not announced.
     """
 
     parallel: int
     flip_s: float
     to_decode_lost: Sequence[float]
-    to_prefill_cold: bool
+    to_prefill_lost: float
     flush_s: float | None = None
 
 
@@ -126,9 +127,9 @@ def _note_losses(
     flushed = flipping.flush_s is not None and at >= flipping.flush_s
     if step > 0:
         plans.moved[index, at] += 1.0 / max(decode, 1)
-        if flipping.to_prefill_cold and not flushed:
-            # The new worker takes its share of the trajectories over, and has seen none of them.
-            plans.lost_share[index, at] += 1.0 / (prefill + 1)
+        if not flushed:
+            # The new worker takes its share of the trajectories over, and has seen few of them.
+            plans.lost_share[index, at] += flipping.to_prefill_lost / (prefill + 1)
         return 0
     if not flushed and lost < len(flipping.to_decode_lost):
         plans.lost_share[index, at] += flipping.to_decode_lost[lost]

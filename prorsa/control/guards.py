@@ -84,13 +84,14 @@ def prefixes_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes, pr
 
     A worker that turns to decode takes those at home there from prefill, whether or not it keeps them itself. One that
     turns to prefill takes its share of the trajectories over, most of which it has not seen; and what comes to be at
-    home there is lost when it turns back. A shared store saves both.
+    home there is lost when it turns back. Only as much counts as is found cached at present. A shared store saves both.
     """
     if config.cache == "l3":
         return 0.0
     if worker.role == "prefill":
-        return min(homes.tokens(worker.worker_id), (worker.kv_capacity or 0) + config.host_kv_tokens)
-    return homes.total_tokens / (prefill_workers + 1)
+        room = (worker.kv_capacity or 0) + config.host_kv_tokens
+        return homes.cached_share * min(homes.tokens(worker.worker_id), room)
+    return homes.cached_share * homes.total_tokens / (prefill_workers + 1)
 
 
 def work_lost_tokens(worker: Worker, config: ControlConfig, homes: Homes) -> float:

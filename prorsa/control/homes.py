@@ -34,7 +34,8 @@ class Homes:
         self._trajectories: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
         self._prefilled = 0
-        self._computed_tokens: float | None = None
+        self._computed_tokens = 0.0
+        self._cached_tokens = 0.0
 
     def __len__(self) -> int:
         return len(self._at)
@@ -62,6 +63,15 @@ class Homes:
         """Mean prompt tokens that prefill computed of a request, over the last hundreds; None before some have been."""
         return self._computed_tokens if self._prefilled >= _FEW else None
 
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompts' tokens that prefill found cached as of late; 1 before some have been.
+
+        Where the caches thrash it is small, and a flip loses little that would have been found.
+        """
+        tokens = self._cached_tokens + self._computed_tokens
+        return self._cached_tokens / tokens if self._prefilled >= _FEW and tokens > 0.0 else 1.0
+
     def observe(self, event: AnyEvent, *, flip_loses: bool) -> None:
         """Take one event; ``flip_loses`` says whether a worker that changes its role forgets its prefixes."""
         match event:
@@ -70,8 +80,8 @@ class Homes:
                     self._put(event.trajectory_id, event.prefill_worker, event.prompt_tokens)
             case LlmEnd():
                 self._grow(event.trajectory_id, event.output_tokens)
-            case LlmPrefillEnd(computed_tokens=int(computed)):
-                self._note_computed(computed)
+            case LlmPrefillEnd(cached_tokens=cached, computed_tokens=int(computed)):
+                self._note_prefilled(cached, computed)
             case TrajectoryEnd():
                 self._forget(event.trajectory_id)
             case WeightsUpdateEnd(cache_flushed=True) | RunBegin():
@@ -93,10 +103,11 @@ class Homes:
         self._trajectories[worker_id] = self.trajectories(worker_id) + 1
         self._tokens[worker_id] = self.tokens(worker_id) + tokens
 
-    def _note_computed(self, tokens: int) -> None:
+    def _note_prefilled(self, cached_tokens: int, computed_tokens: int) -> None:
         self._prefilled += 1
-        before = tokens if self._computed_tokens is None else self._computed_tokens
-        self._computed_tokens = before + (tokens - before) / min(self._prefilled, _REMEMBERED)
+        weight = 1.0 / min(self._prefilled, _REMEMBERED)
+        self._cached_tokens += (cached_tokens - self._cached_tokens) * weight
+        self._computed_tokens += (computed_tokens - self._computed_tokens) * weight
 
     def _grow(self, trajectory_id: str | None, tokens: int) -> None:
         at = self._at.get(trajectory_id or "")

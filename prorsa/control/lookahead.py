@@ -24,7 +24,7 @@ from prorsa.forecast.frame import Frame
 _WEIGHTS: Final = np.array([0.25, 0.5, 0.25])
 """Of the forecast's p10, p50 and p90: the three-point rule that keeps mean and spread of a skewed quantity
 (Swanson's rule is 0.3, 0.4, 0.3; the middle counts for more here: p10 and p90 of all seconds at once are rare)."""
-LEAST_GAIN: Final = 0.03
+LEAST_GAIN: Final = 0.06
 """Share of the work under the present split that a course must gain at the least: less is noise."""
 ERROR_WEIGHT: Final = 0.2
 """What the model's relative error adds to that share."""
@@ -124,7 +124,7 @@ def _flipping(context: Context) -> Flipping:
         parallel=config.parallel_flips or max(1, bounds.workers // 4),
         flip_s=config.flip_s,
         to_decode_lost=prefix_losses(context),
-        to_prefill_cold=config.cache == "cold",
+        to_prefill_lost=0.0 if config.cache == "l3" else context.homes.cached_share,
         flush_s=flush_in_s(context),
     )
 

@@ -132,7 +132,7 @@ def prefix_losses(context: Context) -> tuple[float, ...]:
         if worker.role != "prefill":
             continue
         tokens = context.homes.tokens(worker.worker_id)
-        held = min(room / tokens, 1.0) if tokens else 0.0
+        held = context.homes.cached_share * min(room / tokens, 1.0) if tokens else 0.0
         losses.append(context.homes.trajectories(worker.worker_id) * held / live)
     return tuple(sorted(losses))
 

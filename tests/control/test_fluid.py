@@ -14,7 +14,7 @@ from prorsa.control.poolstate import decode_places, decode_step_s, prefill_rate
 from prorsa.control.solver import Bounds
 
 SECONDS = 60
-FREE = Flipping(parallel=2, flip_s=2.0, to_decode_lost=(), to_prefill_cold=False)
+FREE = Flipping(parallel=2, flip_s=2.0, to_decode_lost=(), to_prefill_lost=0.0)
 STATE = PoolState(
     away=0.0, away_s=10.0, waiting=0.0, waiting_tokens=0.0, decoding=0.0, new_tokens=1_000.0, prefix_tokens=9_000.0,
     output_tokens=100.0, places=20.0, requests=np.array([1.0, 20.0]), prefill_tokens_per_s=np.array([1e4, 1e4]),
@@ -90,7 +90,7 @@ def test_a_course_takes_its_flips_so_many_at_a_time() -> None:
 
 
 def test_a_flip_after_an_announced_flush_loses_no_prefix() -> None:
-    flipping = Flipping(2, 2.0, to_decode_lost=(0.3,), to_prefill_cold=False, flush_s=5.0)
+    flipping = Flipping(2, 2.0, to_decode_lost=(0.3,), to_prefill_lost=0.0, flush_s=5.0)
     plans = lay_out([Course(3), Course(2, at_s=0), Course(2, at_s=5)], 3, 8, 10, flipping)
     assert plans.lost_share[1].tolist() == [0.3] + [0.0] * 9
     assert plans.lost_share[2].sum() == 0.0

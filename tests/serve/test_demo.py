@@ -16,7 +16,7 @@ def test_a_headless_demo_prints_one_run_and_its_journal_decides_alike(tmp_path: 
     with RunningDemo(tmp_path, "--record", str(tmp_path / "recording"), speed=40.0) as demo:
         run = demo.finish()
     assert run["trajectories_completed"] + run["trajectories_truncated"] == 36
-    assert run["policy"] == "analytic"
+    assert run["policy"] == "default"
     assert run["forecast"]["prefill"]["15"]["wape"] is not None
     assert run["split"][0][1:] == [2, 2, 0, 0]
     assert holes(demo.events()) == {}

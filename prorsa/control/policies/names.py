@@ -62,7 +62,7 @@ def make_policy(name: str, workers: int | None = None) -> Policy:
 
 
 def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
-    if name in ("analytic", "default"):
+    if name == "analytic":
         return Analytic(name)
     if name == "learned" or name.startswith("learned:"):
         # It reads a file, with what else needs nobody: only whoever asks for it loads that.
@@ -71,11 +71,12 @@ def _make(name: str, workers: int | None, known: tuple[str, ...]) -> Policy:
         return make_learned(name)
     if name == "ordered":
         return Ordered(name)
-    if name == LOOKAHEAD:
-        # Loads the compiler, which a command that only names policies does without.
+    if name in (LOOKAHEAD, "default"):
+        # Both load the compiler, which a command that only names policies does without.
         from prorsa.control.lookahead import Lookahead
+        from prorsa.control.policies.default import Default
 
-        return Lookahead(name)
+        return Lookahead(name) if name == LOOKAHEAD else Default(name)
     if (mixed := colocated_settings(name)) is not None:
         return mixed
     if name.startswith("static:"):

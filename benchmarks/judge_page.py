@@ -1,0 +1,244 @@
+"""Makes ``docs/judging-results.md`` and its picture of the rows that the judge's benchmarks have kept.
+
+    python -m benchmarks.judge_page [--rows build/judge.jsonl] [--reference FILE] [--estimates FILE] [--gate FILE]
+
+What a file has no rows for is left out of the page.
+"""
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks.judge_cells import Cell, cells
+from prorsa.figures import Figure, Gain, Run, main_figure, paired_gain
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PICTURE: Final = DOCS / "pictures" / "judging.png"
+REFERENCE: Final = "reference"
+"""`analytic` as it stood when look-ahead and learned policies were begun, with the forecast of then."""
+SHOWN: Final = ("analytic", "lookahead", "learned", "static:best", "colocated:tuned", "clairvoyant:40")
+JUDGED: Final = ("analytic", "lookahead", "learned")
+TOLERANCE: Final = 0.02
+"""A loss counts only where the whole interval lies beyond this."""
+
+
+class Scored(NamedTuple):
+    """A cell with its gains over the reference, by policy; ``bound`` is that of the best policy of each seed."""
+
+    cell: Cell
+    figure: Figure
+    reference: float
+    gains: Mapping[str, Gain]
+    best: Gain
+    against_static: Mapping[str, Gain]
+    flips: Mapping[str, float]
+    trajectory_bound: bool
+
+
+def score(rows: Sequence[Run]) -> list[Scored]:
+    """The cells that have rows of the reference."""
+    found = []
+    for cell in cells():
+        here = [row for row in rows if row["scenario"] == cell.scenario.name]
+        if any(row["policy"] == REFERENCE for row in here):
+            found.append(_score(cell, here))
+    return found
+
+
+def _score(cell: Cell, rows: Sequence[Run]) -> Scored:
+    figure = main_figure(rows)
+    by_policy = {name: [row for row in rows if row["policy"] == name] for name in (REFERENCE, *SHOWN)}
+    reference, static = by_policy[REFERENCE], by_policy["static:best"]
+    best = paired_gain(figure, _best(figure, rows), reference)
+    assert best is not None
+    return Scored(
+        cell=cell,
+        figure=figure,
+        reference=statistics.fmean(_value(figure, row) for row in reference),
+        gains=_gains(figure, by_policy, reference),
+        best=best,
+        against_static=_gains(figure, by_policy, static),
+        flips={
+            name: statistics.fmean(float(str(row["flips"])) for row in own) for name, own in by_policy.items() if own
+        },
+        trajectory_bound=any(bool(row["bound_by_trajectory"]) for row in rows),
+    )
+
+
+def _gains(figure: Figure, by_policy: Mapping[str, Sequence[Run]], over: Sequence[Run]) -> dict[str, Gain]:
+    found = {name: paired_gain(figure, own, over) for name, own in by_policy.items() if name != REFERENCE}
+    return {name: gain for name, gain in found.items() if gain is not None}
+
+
+def _best(figure: Figure, rows: Sequence[Run]) -> list[Run]:
+    """The best run of each seed, whoever's."""
+    sign = 1.0 if figure.more_is_better else -1.0
+    seeds = dict.fromkeys(row["seed"] for row in rows)
+    return [max((r for r in rows if r["seed"] == seed), key=lambda row: sign * _value(figure, row)) for seed in seeds]
+
+
+def _value(figure: Figure, row: Run) -> float:
+    value = figure.of(row)
+    assert value is not None
+    return value
+
+
+def gap_closed(scored: Iterable[Scored], policy: str) -> tuple[float, int] | None:
+    """Share of the gap between reference and best that a policy closes, summed over its cells, and how many."""
+    pairs = [
+        (math.log(each.gains[policy].mean), math.log(each.best.mean))
+        for each in scored
+        if policy in each.gains and not each.trajectory_bound
+    ]
+    gap = sum(best for _, best in pairs)
+    return (sum(own for own, _ in pairs) / gap, len(pairs)) if gap > 0.0 else None
+
+
+def comparison(scored: Sequence[Scored]) -> str:
+    """The table of cells, and what it comes to."""
+    seeds = max(each.best.seeds for each in scored)
+    lines = [
+        f"Gains over the reference, geometric means of {seeds} paired seeds from 200 up (95 % interval).",
+        "",
+        "| cell | figure, reference | " + " | ".join(f"`{name}`" for name in SHOWN) + " | best known |",
+        "|---" * (len(SHOWN) + 3) + "|",
+        *(_line(each) for each in scored),
+        "",
+        "| policy | gap closed, summed | cells | worse than the reference | worse than the best fixed split |",
+        "|---|---|---|---|---|",
+        *(_summary(scored, policy) for policy in JUDGED if any(policy in each.gains for each in scored)),
+    ]
+    return "\n".join(lines)
+
+
+def _line(each: Scored) -> str:
+    mark = " †" if each.trajectory_bound else ""
+    name = f"`{each.cell.scenario.name}`{mark}"
+    unit = "tokens/s" if each.figure.more_is_better else f"s ({each.figure.key})"
+    gains = [_cell(each.gains.get(policy), each.flips.get(policy)) for policy in SHOWN]
+    return "| " + " | ".join([name, f"{each.reference:,.0f} {unit}", *gains, f"{each.best.mean:.3f}"]) + " |"
+
+
+def _cell(gain: Gain | None, flips: float | None) -> str:
+    if gain is None:
+        return ""
+    interval = "" if gain.low is None or gain.high is None else f" ({gain.low:.2f}–{gain.high:.2f})"
+    return f"{gain.mean:.3f}{interval}" + (f", {flips:.0f} flips" if flips else "")
+
+
+def _summary(scored: Sequence[Scored], policy: str) -> str:
+    closed = gap_closed(scored, policy)
+    share, count = ("", 0) if closed is None else (f"{closed[0]:.0%}", closed[1])
+    worse = _named(each.cell.scenario.name for each in scored if _worse(each.gains.get(policy)))
+    under = _named(each.cell.scenario.name for each in scored if _worse(each.against_static.get(policy)))
+    return f"| `{policy}` | {share} | {count} | {worse} | {under} |"
+
+
+def _worse(gain: Gain | None) -> bool:
+    return gain is not None and gain.high is not None and gain.high < 1.0 - TOLERANCE
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def estimates(rows: Sequence[dict[str, Any]]) -> str:
+    """How often the promised interval held what then came."""
+    held = [row for row in rows if row["low"] <= row["actual"] <= row["high"]]
+    lines = [
+        f"**{len(held)} of {len(rows)} cells** ({len(held) / len(rows):.0%}) lie within the interval.",
+        "",
+        "| pool | as it ran | seed | promised | 95 % | came | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        inside = "" if row in held else "**outside**"
+        said = "no gain" if str(row["verdict"]).startswith("no gain") else ""
+        lines.append(
+            f"| {row['scenario']} | `{row['present']}` | {row['seed']} | {row['gain']:.2f}× {said} | "
+            f"{row['low']:.2f}–{row['high']:.2f} | {row['actual']:.2f}× | {inside} |"
+        )
+    return "\n".join(lines)
+
+
+def gate(rows: Sequence[dict[str, Any]]) -> str:
+    """The gate beside the best fixed concurrency."""
+    lines = ["| pool | asked for | gate | without it | best fixed | gate / best fixed |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        fixed = {int(concurrency): value for concurrency, value in row["fixed"].items()}
+        best = max(fixed, key=lambda concurrency: fixed[concurrency])
+        lines.append(
+            f"| {row['name']} | {row['asked']} | {row['gate']:,.0f} | {fixed[row['asked']]:,.0f} | "
+            f"{fixed[best]:,.0f} at {best} | {row['gate'] / fixed[best]:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(scored: Sequence[Scored], path: Path) -> None:
+    """Gains over the reference, a row a cell."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    marks = {"analytic": ("o", "#E69F00"), "lookahead": ("D", "#0072B2"), "learned": ("s", "#009E73")}
+    figure, axis = plt.subplots(figsize=(9.0, 1.4 + 0.34 * len(scored)), layout="constrained")
+    for at, each in enumerate(scored):
+        axis.plot([1.0, each.best.mean], [at, at], color="#cccccc", lw=5, solid_capstyle="butt", zorder=1)
+        axis.plot(each.best.mean, at, "|", color="#333333", ms=13, mew=2, label="best known" if at == 0 else None)
+        for offset, (policy, (mark, colour)) in enumerate(marks.items()):
+            if policy in each.gains:
+                axis.plot(each.gains[policy].mean, at + 0.16 * (offset - 1), mark, color=colour, ms=6)
+    for policy, (mark, colour) in marks.items():
+        if any(policy in each.gains for each in scored):
+            axis.plot([], [], mark, color=colour, label=policy)
+    axis.axvline(1.0, color="#666666", lw=0.8)
+    axis.set_yticks(range(len(scored)), [each.cell.scenario.name for each in scored])
+    axis.invert_yaxis()
+    axis.set_xscale("log")
+    ticks = [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6]
+    axis.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axis.minorticks_off()
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel("main figure over analytic as it was (right: better; grey: the gap to the best known)")
+    axis.legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def put(document: Path, name: str, text: str) -> None:
+    """Put a part between its marks of the document."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = document.read_text().partition(begin)
+    document.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> None:
+    """Write what there are rows for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=Path, default=Path("build/judge.jsonl"))
+    parser.add_argument("--reference", type=Path, default=Path("build/judge-reference.jsonl"))
+    parser.add_argument("--estimates", type=Path, default=Path("build/estimates.jsonl"))
+    parser.add_argument("--gate", type=Path, default=Path("build/gate.jsonl"))
+    args = parser.parse_args()
+    document = DOCS / "judging-results.md"
+    reference = [{**row, "policy": REFERENCE} for row in _read(args.reference)]
+    if scored := score([*reference, *_read(args.rows)]):
+        put(document, "cells", comparison(scored))
+        draw(scored, PICTURE)
+    if rows := _read(args.estimates):
+        put(document, "estimates", estimates(rows))
+    if rows := _read(args.gate):
+        put(document, "gate", gate(rows))
+
+
+if __name__ == "__main__":
+    main()
