@@ -1,6 +1,7 @@
 """Online: a forecast combined with the demand series, and its quantiles corrected, by what came of earlier ones."""
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,16 +76,16 @@ class Combiner:
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles as of today; none is below 0."""
-        p50, p50_arrivals = self._medians(raw)
         cell = _disagreement(raw)
+        p50, p50_arrivals = self._medians(raw, self._weights[cell])
         low = p50 - raw.below * math.exp(self._log_low[cell])
         high = p50 + raw.above * math.exp(self._log_high[cell])
         return Corrected(max(low, 0.0), p50, high, p50_arrivals)
 
-    def _medians(self, raw: Raw) -> tuple[float, float]:
+    def _medians(self, raw: Raw, weights: list[float]) -> tuple[float, float]:
         """Of the total, and of its arrivals."""
         known = raw.known
-        own, *others = self._weights[_disagreement(raw)]
+        own, *others = weights
         total, later = own * (known + raw.p50_arrivals), own * raw.p50_arrivals
         for weight, value in zip(others, raw.series, strict=True):
             total += weight * value
@@ -131,7 +132,7 @@ def _disagreement(raw: Raw) -> int:
     """The class of how far the forecast and the middle one of the series are apart."""
     own, other = raw.known + raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
     apart = abs(own - other) / max(own, other, 1.0)
-    return sum(apart >= edge for edge in DISAGREEMENTS)
+    return bisect_right(DISAGREEMENTS, apart)
 
 
 def _clip(value: float, bound: float) -> float:

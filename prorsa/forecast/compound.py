@@ -12,10 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from prorsa.forecast.jit import compiled
+
 Array = NDArray[np.float64]
 
 CELLS: Final = 512
 RANGE_SD: Final = 7.0
+NOTHING: Final = -60.0
+"""The exponent from which on an exponential counts as 0: 1e-26, far below the rounding of what it is added to."""
 
 
 def compound_quantiles(counts: Array, sizes: Array, q: Array) -> Array:
@@ -24,31 +28,53 @@ def compound_quantiles(counts: Array, sizes: Array, q: Array) -> Array:
     Args:
         counts: float64[rows, bins], expected arrivals by size bin; each row is a sum of its own.
         sizes: float64[bins], tokens.
-        q: float64[m], probabilities in (0, 1).
+        q: float64[m], probabilities in (0, 1), ascending.
 
     Returns:
         float64[rows, m], tokens; 0 where a row expects nothing.
     """
-    rows = len(counts)
     mean, variance = counts @ sizes, counts @ (sizes * sizes)
     step = np.maximum((mean + RANGE_SD * np.sqrt(variance)) / (CELLS - 2), 1e-9)
-    density = _on_grid(counts, np.minimum(sizes / step[:, None], CELLS - 2.0))
+    density = _on_grid(counts, sizes, step)
     transform = np.fft.rfft(density, axis=1)
-    masses = np.fft.irfft(np.exp(transform - transform[:, :1]), CELLS, axis=1)
-    reached = np.cumsum(masses, axis=1)
-    cells = np.array([np.searchsorted(reached[row], q) for row in range(rows)])
-    quantiles: Array = np.minimum(cells, CELLS - 1) * step[:, None]
+    _exponentiate(transform)
+    return _quantiles(np.fft.irfft(transform, CELLS, axis=1), step, q)
+
+
+@compiled
+def _exponentiate(transform: NDArray[np.complex128]) -> None:
+    """In place: the characteristic functions of the sums, from the transforms of what is expected of each size."""
+    for row in range(len(transform)):
+        total = transform[row, 0].real
+        for frequency in range(transform.shape[1]):
+            value = transform[row, frequency]
+            # With many arrivals nearly all of it is 0 to any precision, and exponentials are what a tick waits for.
+            transform[row, frequency] = np.exp(value - total) if value.real - total > NOTHING else 0.0
+
+
+@compiled
+def _quantiles(masses: Array, step: Array, q: Array) -> Array:
+    """The first cell at which each row's running sum reaches each probability (ascending), in tokens."""
+    quantiles = np.empty((len(masses), len(q)))
+    for row in range(len(masses)):
+        cell, reached = 0, masses[row, 0]
+        for k in range(len(q)):
+            while reached < q[k] and cell < CELLS - 1:
+                cell += 1
+                reached += masses[row, cell]
+            quantiles[row, k] = cell * step[row]
     return quantiles
 
 
-def _on_grid(counts: Array, position: Array) -> Array:
-    """Counts spread over the two cells around each position, so that means are kept: float64[rows, CELLS]."""
-    rows = len(counts)
-    cell = position.astype(np.intp)
-    upper = position - cell
-    flat = (cell + np.arange(rows)[:, None] * CELLS).ravel()
-    size = rows * CELLS
-    low = np.bincount(flat, (counts * (1.0 - upper)).ravel(), size)
-    high = np.bincount(flat + 1, (counts * upper).ravel(), size)
-    grid: Array = np.asarray(low + high, np.float64).reshape(rows, CELLS)
+@compiled
+def _on_grid(counts: Array, sizes: Array, step: Array) -> Array:
+    """Counts spread over the two cells around each size, so that means are kept: float64[rows, CELLS]."""
+    grid = np.zeros((len(counts), CELLS))
+    for row in range(len(counts)):
+        for size in range(len(sizes)):
+            position = min(sizes[size] / step[row], CELLS - 2.0)
+            cell = int(position)
+            upper = counts[row, size] * (position - cell)
+            grid[row, cell] += counts[row, size] - upper
+            grid[row, cell + 1] += upper
     return grid

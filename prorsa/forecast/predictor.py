@@ -198,7 +198,7 @@ class Predictor:
         self, target: ForecastTarget, h: int, known: float, arrivals: Sums, total: Sums
     ) -> tuple[Made, list[ForecastRow]]:
         horizon_s, mean = self.config.horizons_s[h], float(arrivals.mean[h])
-        low, middle, high = (float(value) for value in total.quantiles[h])
+        low, middle, high = total.quantiles[h].tolist()
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
