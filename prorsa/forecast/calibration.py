@@ -2,8 +2,7 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_LOG_WIDTH: Final = 2.5
 DISAGREEMENTS: Final = (0.1, 0.3)
@@ -20,8 +19,7 @@ _SERIES_ERROR: Final = (0.16, 0.24, 0.48)
 lifecycle knows and a series does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(NamedTuple):
     """A forecast before any correction: a known part, the median of what is still to arrive, widths around the sum.
 
     ``series`` is what each baseline says of the sum.
@@ -34,8 +32,7 @@ class Raw:
     series: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Corrected:
+class Corrected(NamedTuple):
     """Quantiles of the total, and the median of its arrivals."""
 
     p10: float

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from prorsa.clock import NS_PER_S
 from prorsa.events import ForecastTarget, Settled
@@ -29,8 +29,7 @@ GRACE_BINS: Final = 2
 TARGETS: Final[tuple[ForecastTarget, ...]] = ("prefill", "decode_admission", "kv_need")
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(NamedTuple):
     """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``raw`` is what it was before correction."""
 
     mean: float
