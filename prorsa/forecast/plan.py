@@ -38,6 +38,7 @@ class RunPlan:
         self.held_back = False
         self.expected_prompt_tokens: float | None = None
         self._room_since_s: float | None = None
+        self._idle = False
         self._queued: int | None = None
         self._in_flight: int | None = None
         self._limit: int | None = None
@@ -84,7 +85,7 @@ class RunPlan:
 
     def due_now(self) -> float:
         """Trajectories that the sampler may dispatch at once: room under its limit, while something is queued."""
-        return 0.0 if self.anchor is not None or self.held_back else self._room
+        return 0.0 if self.anchor is not None or self._idle else self._room
 
     def next_burst(self) -> float:
         """Trajectories that are dispatched at once when a step begins, or an update lets the sampler go on; 0 where
@@ -104,12 +105,16 @@ class RunPlan:
         return max(min(self.left_to_dispatch, self._limit - self._in_flight), 0.0)
 
     def advance(self, t_s: float) -> None:
-        """A tick: a sampler that leaves room under its limit for longer than a moment is held back."""
+        """A tick: a sampler that leaves room under its limit for longer than a moment dispatches no more for now.
+
+        It is held back; or, if it goes step by step, this is room that a dispatch has taken that was not heard of.
+        """
         if self._room <= 0.0 or (self.anchor is not None and not self.held_back):
             self._room_since_s = None
         elif self._room_since_s is None:
             self._room_since_s = t_s
-        held_back = self._room_since_s is not None and t_s - self._room_since_s >= _HELD_BACK_S
+        self._idle = self._room_since_s is not None and t_s - self._room_since_s >= _HELD_BACK_S
+        held_back = self._idle and self.mode != "sync"
         if held_back and not self.held_back:
             self.anchor = (Wait.UPDATE, t_s)
         elif self.held_back and not held_back:
@@ -152,7 +157,7 @@ class RunPlan:
             self._queued = max(self._queued - 1, 0)
         if self._in_flight is not None:
             self._in_flight += 1
-        self._room_since_s = None
+        self._room_since_s, self._idle = None, False
         self._end_anchor(t_s)
 
     def _on_sampler(self, event: ev.SamplerState) -> None:

@@ -14,10 +14,12 @@ prefill_inferred      output shows up of a request whose prefill never ended
 admission_inferred    a prefill or output shows up of a request that decode never admitted
 answer_inferred       the trajectory goes on although its answer never ended
 unknown_request       no trajectory is known for a request id
+end_inferred          nothing more was heard of a trajectory after its reward
 stale                 a trajectory was silent for ``stale_s`` and is given up
 ====================  =================================================================================================
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -41,8 +43,12 @@ _REPAIRS: Final = (
     "admission_inferred",
     "answer_inferred",
     "unknown_request",
+    "end_inferred",
     "stale",
 )
+
+SCORED_S: Final = 10.0
+"""A trajectory of which nothing was heard for so long after its reward has ended, though nobody said so."""
 
 
 class TrajectoryTable:
@@ -62,6 +68,7 @@ class TrajectoryTable:
         self._folder = SeqFolder()
         self._roster = Roster(sink, self.repaired)
         self._groups = Groups(self._roster.columns)
+        self._scored: deque[tuple[float, str]] = deque()
         self._turns = Turns(self._roster, sink, self._groups)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.TrajectoryDispatched: self._on_dispatched,
@@ -160,6 +167,7 @@ class TrajectoryTable:
     def purge(self, t_s: float) -> None:
         """Give up what has been silent for too long: once a tick, amortised O(1) an event."""
         self._turns.purge(t_s)
+        self._end_scored(t_s)
         while (slot := self._roster.silent_since(t_s - self._stale_s)) is not None:
             self.repaired["stale"] += 1
             self._release(slot, t_s)
@@ -324,13 +332,27 @@ class TrajectoryTable:
             self._roster.wait(slot, self._reward_key(slot), t_s)
 
     def _on_reward_end(self, event: ev.RewardEnd, t_s: float) -> None:
-        slot = self._roster.slot(event.trajectory_id, t_s)
-        if slot is None:
+        name = event.trajectory_id
+        slot = self._roster.slot(name, t_s)
+        if slot is None or name is None:
             return
         if self._roster.state(slot) == State.REWARD:
             self._roster.close_wait(slot, t_s)
         self._roster.enter(slot, State.REWARD)
         self._roster.wait(slot, Wait.RETURN, t_s)
+        self._scored.append((t_s, name))
+
+    def _end_scored(self, t_s: float) -> None:
+        """End what has had its reward and was not heard of since: its end was lost."""
+        while self._scored and self._scored[0][0] <= t_s - SCORED_S:
+            scored_s, name = self._scored.popleft()
+            slot = self._roster.find(name)
+            if slot is None or self._roster.state(slot) != State.REWARD or self.columns.since_s[slot] != scored_s:
+                continue
+            self.repaired["end_inferred"] += 1
+            if self.columns.turn[slot] >= 0:
+                self._turns.turn_over(slot, ended=True)
+            self._release(slot, t_s)
 
     def _on_trajectory_end(self, event: ev.TrajectoryEnd, t_s: float) -> None:
         name = event.trajectory_id

@@ -187,3 +187,20 @@ def test_a_known_class_begins_with_what_is_typical_of_it_and_others_with_nothing
     assert learner.first_prompts.means[known] == pytest.approx(1560.0, rel=0.1)
     user = learner.keys.tools_of(known)["user"]
     assert learner.transitions.chance[learner.keys.beginning[known], user] > 0.8
+
+
+def test_a_dispatch_that_was_not_heard_of_leaves_the_next_step_whole():
+    """Nothing is due in a step whose dispatches are over, and the next one begins with all of its own."""
+    plan = RunPlan(Learner(WaitKeys(), ScoreKeeper((5.0,))))
+    plan.observe(stamped(0.0, ev.SamplerState(mode="sync", queued=24, in_flight=0, limit=8, batch_size=8)))
+    plan.observe(stamped(0.0, ev.StepBegin(step=0)))
+    for number in range(7):  # of eight
+        plan.observe(stamped(0.0, ev.TrajectoryDispatched(trajectory_id=f"t{number}")))
+    plan.observe(stamped(1.0, ev.SamplerState(mode="sync", queued=16, in_flight=0, limit=8, batch_size=8)))
+    for second in range(1, 6):
+        plan.advance(float(second))
+    assert plan.due_now() == 0.0
+    plan.observe(stamped(6.0, ev.StepEnd(step=0)))
+    for second in range(6, 12):
+        plan.advance(float(second))
+    assert plan.next_burst() == 8.0

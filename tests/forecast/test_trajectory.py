@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prorsa import events as ev
 from prorsa.forecast.columns import State
-from prorsa.forecast.trajectory import TrajectoryTable
+from prorsa.forecast.trajectory import SCORED_S, TrajectoryTable
 from prorsa.forecast.waits import Wait, WaitKeys
 from tests.forecast.streams import Rollout, stamp
 
@@ -287,6 +287,27 @@ def test_silent_trajectories_are_given_up():
     assert states.live == 1
     assert states.repaired["stale"] == 1
     assert states.state_of("t50") == State.DISPATCHED
+
+
+def test_a_trajectory_whose_end_was_lost_ends_with_its_reward():
+    rows = stamp(
+        [
+            (0.0, ev.TrajectoryDispatched(trajectory_id="over")),
+            (0.0, ev.TrajectoryDispatched(trajectory_id="goes-on")),
+            (1.0, ev.RewardStart(trajectory_id="over")),
+            (1.0, ev.RewardStart(trajectory_id="goes-on")),
+            (2.0, ev.RewardEnd(trajectory_id="over")),
+            (2.0, ev.RewardEnd(trajectory_id="goes-on")),
+            (3.0, ev.TrajectoryReady(trajectory_id="goes-on", prompt_tokens=5, request_id="r")),
+        ]
+    )
+    states, _ = feed(rows)
+    states.purge(2.0 + SCORED_S - 0.1)
+    assert states.live == 2
+    states.purge(2.0 + SCORED_S)
+    assert states.state_of("over") is None
+    assert states.state_of("goes-on") == State.READY
+    assert states.repaired["end_inferred"] == 1
 
 
 def test_late_events_do_not_bring_an_ended_trajectory_back():
