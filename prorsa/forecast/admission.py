@@ -101,7 +101,8 @@ class AdmissionDemand:
         path = np.maximum.accumulate(streams.kv + outlook.burst.kv)
         peak = np.maximum(path, outlook.resident)[at] + self._lift(context)
         come = np.cumsum(streams.admitted[0])[at]
-        variance = outlook.expected.finish_variance + come * context**2
+        # Sums of chances that are all but certain come out below nothing by their rounding.
+        variance = np.maximum(outlook.expected.finish_variance + come * context**2, 0.0)
         return Sums(peak, np.maximum(peak[:, None] + np.sqrt(variance)[:, None] * _Z, 0.0))
 
     def _lift(self, context: float) -> Array:
