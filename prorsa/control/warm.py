@@ -34,6 +34,6 @@ def warm_up() -> None:
     the policy that decides, and the controller would lose its lease.
     """
     warm.warm_up()
-    flipping = Flipping(parallel=1, flip_s=1.0, to_decode_lost=(), to_prefill_cold=False)
+    flipping = Flipping(parallel=1, flip_s=1.0, to_decode_lost=(), to_prefill_lost=0.0)
     plans = lay_out([Course(1)], 1, 2, _SECONDS, flipping)
     run_plans(_STATE, plans, np.ones((3, _SECONDS)))
