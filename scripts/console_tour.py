@@ -94,6 +94,12 @@ def screen(name: str) -> str:
     return tmux("capture-pane", "-t", name, "-p").rstrip("\n")
 
 
+def leave(name: str) -> None:
+    """Escape from what is open; a key that followed at once would be taken for one pressed with Alt."""
+    tmux("send-keys", "-t", name, "Escape")
+    time.sleep(SETTLE_S)
+
+
 def tour(name: str, size: tuple[int, int]) -> Iterator[str]:
     """The sections of one size."""
     yield f"\n## {size[0]}×{size[1]}\n"
@@ -105,12 +111,12 @@ def tour(name: str, size: tuple[int, int]) -> Iterator[str]:
             tmux("send-keys", "-t", name, "Enter")
             time.sleep(SETTLE_S)
             yield section(f"{page}: details", screen(name))
-            tmux("send-keys", "-t", name, "Escape")
+            leave(name)
     tmux("send-keys", "-t", name, "1")
     tmux("send-keys", "-t", name, "P")
     time.sleep(2 * SETTLE_S)
     yield section("a dialog, with the controller's dry run", screen(name))
-    tmux("send-keys", "-t", name, "Escape")
+    leave(name)
     tmux("send-keys", "-t", name, "?")
     time.sleep(SETTLE_S)
     yield section("keys and commands", screen(name))
