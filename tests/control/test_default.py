@@ -1,21 +1,32 @@
-"""The shipped choice: look-ahead where it can, the ratio formula where workers have no profile."""
+"""The shipped choice: look-ahead for data-parallel attention, the ratio formula for all others."""
+
+import dataclasses
 
 import pytest
 
+from prorsa.cluster.profile import load_profile
 from prorsa.control.config import ControlConfig
 from prorsa.control.cost import CostModel
 from prorsa.control.policies import Context, make_policy
 from prorsa.control.solver import Bounds
-from prorsa.events import Split
+from prorsa.events import ForecastRow, Split
 from tests.control.test_lookahead import PROFILE, context
 
 
-def test_it_wants_what_look_ahead_wants_where_the_profile_is_known() -> None:
+@pytest.mark.parametrize(("profile", "policy"), [("dsv32-h200-dp8", "lookahead"), ("qwen3-32b-h200-tp2", "analytic")])
+def test_it_goes_by_the_profile(profile: str, policy: str) -> None:
     given = context(Split(4, 4), arrivals=20_000.0, decode_batch=300)
-    default, lookahead = make_policy("default"), make_policy("lookahead")
+    assert given.frame is not None
+    rows = (
+        *given.frame.rows,
+        ForecastRow("prefill", 15.0, "total", 3e5, 2e5, 3e5, 4e5),
+        *(ForecastRow("kv_need", horizon_s, "total", 2e6, 1e6, 2e6, 3e6) for horizon_s in (15.0, 60.0)),
+    )
+    frame = dataclasses.replace(given.frame, rows=rows)
+    given = dataclasses.replace(given, frame=frame, cost=CostModel(load_profile(profile)))
+    default, chosen = make_policy("default"), make_policy(policy)
     for _ in range(3):
-        assert default.decide(given) == lookahead.decide(given)
-        assert default.state() == lookahead.state()
+        assert default.decide(given) == chosen.decide(given)
 
 
 @pytest.mark.parametrize("profile", [None, PROFILE])

@@ -1,4 +1,8 @@
-"""``default``: the shipped choice, `lookahead` where the workers' profile is known and `analytic` where it is not."""
+"""``default``: the shipped choice, `lookahead` for workers with data-parallel attention, `analytic` for all others.
+
+That is how simulated runs rank them: with lock-step ranks the ratio formula leaves something to gain, with plain tensor
+parallelism look-ahead flips more than pays (``docs/judging-results.md``).
+"""
 
 from prorsa.control.lookahead import Lookahead
 from prorsa.control.policies.analytic import Analytic
@@ -6,7 +10,7 @@ from prorsa.control.policies.base import Context, Want
 
 
 class Default:
-    """Look-ahead needs a profile for its model of the pool; the ratio formula does with the workers' own counters."""
+    """By the workers' profile; without one the ratio formula does with their own counters."""
 
     economy = True
     flips = True
@@ -20,7 +24,8 @@ class Default:
 
     def decide(self, context: Context) -> Want:
         """What the one of the two that can wants."""
-        chosen = self._analytic if context.cost.profile is None else self._lookahead
+        profile = context.cost.profile
+        chosen = self._lookahead if profile is not None and profile.ranks > 1 else self._analytic
         return chosen.decide(context)
 
     def state(self) -> str:
