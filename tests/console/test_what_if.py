@@ -24,12 +24,14 @@ from tests.console import story
 from tests.console.harness import screen_text, until
 from tests.serve.running import MINI
 
+POLICY = "dynamo-like"
+
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a small scenario under the analytic policy."""
+    """A run of a small scenario under a policy that flips often."""
     journal = tmp_path_factory.mktemp("what-if") / "journal"
-    plan = make_plan(load_scenario(str(MINI)), policy="analytic", run_id="run")
+    plan = make_plan(load_scenario(str(MINI)), policy=POLICY, run_id="run")
     with JournalWriter(journal, run_id="run", meta=plan.to_meta()) as writer:
         simulate(plan, recorder=lambda rows: writer.append([row_of(row) for row in rows]))
     return journal
@@ -41,7 +43,7 @@ def recorded(journal: Path, kind: str) -> list[object]:
 
 
 def test_the_copy_stands_where_the_recording_stood_and_goes_on_as_it_did(recording: Path) -> None:
-    found = suppose(recording, "analytic", at_s=60.0, for_s=60.0)
+    found = suppose(recording, POLICY, at_s=60.0, for_s=60.0)
     assert found.copy.ended == found.copy.ended_recorded
     assert found.copy.split == found.copy.split_recorded
     assert found.gain == 0.0
