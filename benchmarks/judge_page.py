@@ -19,7 +19,7 @@ from prorsa.figures import Figure, Gain, Run, main_figure, paired_gain
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PICTURE: Final = DOCS / "pictures" / "judging.png"
 REFERENCE: Final = "reference"
-"""`analytic` as it stood when look-ahead and learned policies were begun, with the forecast of then."""
+"""`analytic` as it stood when look-ahead and learned policies were begun; the forecast is later than that."""
 SHOWN: Final = ("analytic", "lookahead", "learned", "static:best", "colocated:tuned", "clairvoyant:40")
 JUDGED: Final = ("analytic", "lookahead", "learned")
 TOLERANCE: Final = 0.02
