@@ -55,7 +55,8 @@ class _Weights:
     """A forgetting histogram a key: newer observations weigh more, which is the same as older ones weighing less."""
 
     def __init__(self, bins: int, half_life: float, *, sums: bool = False) -> None:
-        self._growth = 2.0 ** (1.0 / half_life)
+        self._growth = np.full(16, 2.0 ** (1.0 / half_life))
+        self._half_life = half_life
         self.raw = np.zeros((16, bins))
         self.raw_sums = np.zeros((16, bins)) if sums else np.zeros((0, bins))
         self._sums = sums
@@ -68,7 +69,7 @@ class _Weights:
         self.raw[key, index] += weight
         if self._sums:
             self.raw_sums[key, index] += weight * value
-        weight *= self._growth
+        weight *= float(self._growth[key])
         if weight > _RENORMALISE_AT:
             self.raw[key] /= weight
             if self._sums:
@@ -79,8 +80,14 @@ class _Weights:
     def scale(self, keys: int) -> Array:
         """float64[keys]: times ``raw``, observations of which the newest counts 1."""
         self.reserve(keys)
-        scale: Array = self._growth / self._weight[:keys]
+        scale: Array = self._growth[:keys] / self._weight[:keys]
         return scale
+
+    def remember(self, observations: Array) -> None:
+        """From now on let no key's half-life be below so many observations, float64[keys]."""
+        keys = len(observations)
+        self.reserve(keys)
+        self._growth[:keys] = 2.0 ** (1.0 / np.maximum(self._half_life, observations))
 
     def reserve(self, keys: int) -> None:
         """Make room for so many keys."""
@@ -88,6 +95,7 @@ class _Weights:
             self.raw = np.concatenate([self.raw, np.zeros_like(self.raw)])
             self.raw_sums = np.concatenate([self.raw_sums, np.zeros_like(self.raw_sums)])
             self._weight = np.concatenate([self._weight, np.ones_like(self._weight)])
+            self._growth = np.concatenate([self._growth, np.full_like(self._growth, 2.0 ** (1.0 / self._half_life))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +124,23 @@ class HazardTables(NamedTuple):
     edges: Array
 
 
+_LIVES: Final = 100.0
+"""Memory of a hazard in mean lengths of a wait, nearly: with m of them a hazard comes out about 1/m too low."""
+
+
 class HazardModel:
     """How much longer something lasts that has lasted for ``x``, by key, from ended *and ongoing* waits.
 
     The hazard of each log bin is the Kaplan–Meier estimate: ends in the bin over waits that reached it, where ongoing
     waits count as reached up to where they are (half in their own bin, as actuaries do). Without these, early in a run
     only short waits would have been seen. A key's hazard is shrunk towards that of its kind, and this towards the
-    kind's prior, bin by bin; so the far tail, where nothing was seen, is the prior's power law.
+    kind's prior, bin by bin; so the far tail, where nothing was seen, is the prior's power law. What has ended is
+    forgotten, what is under way is not: if the first went within a few waits' length, long waits would have outlived
+    those that began with them, and seem longer than they are. So a key remembers many times what is under way of it.
 
     Args:
         priors: by kind; the first keys are the kinds themselves, and others are of the last kind unless told otherwise.
-        half_life: ended waits of a key after which an observation counts half.
+        half_life: ended waits of a key after which an observation counts half, or ``_LIVES`` times those under way.
         shrinkage: how many waits of its own a key needs to count as much as its kind.
     """
 
@@ -167,6 +181,7 @@ class HazardModel:
         if kinds is None:
             kinds = np.minimum(np.arange(keys), len(self._strength) - 1).astype(np.int32)
         scale = self._ended.scale(keys)
+        self._ended.remember(_LIVES * ongoing.sum(axis=1))
         cumulative, slope, self.means = hazard_tables(
             self._ended.raw[:keys],
             scale,

@@ -77,6 +77,23 @@ def test_waits_under_way_correct_the_bias_of_what_has_ended():
     assert remaining(model, 0, 3.0, 5.0) > 2 * truth
 
 
+def test_forgetting_within_a_few_waits_length_does_not_make_waits_seem_longer():
+    """A hundred waits begin a second and last ten on average: a thousand are under way, as many as are remembered."""
+    rng = np.random.default_rng(4)
+    begins = np.sort(rng.uniform(0.0, 200.0, 20_000))
+    ends = begins + rng.exponential(10.0, len(begins))
+    model = HazardModel(PRIORS, half_life=700.0)
+    for now in range(1, 201):
+        for index in np.flatnonzero((now - 1 < ends) & (ends <= now)):
+            model.add(0, float(ends[index] - begins[index]))
+        going = now - begins[(begins <= now) & (ends > now)]
+        ongoing = nothing(2)
+        np.add.at(ongoing[0], DURATION_GRID.indices(going), 1.0)
+        model.refresh(2, ongoing)
+    for elapsed in (0.0, 10.0, 20.0):
+        assert remaining(model, 0, elapsed, 5.0) == pytest.approx(1 - math.exp(-0.5), rel=0.04)
+
+
 def test_without_data_the_prior_speaks_and_its_tail_is_a_power_law():
     model = HazardModel((Prior(median=20.0, shape=4.0), Prior(median=5.0)))
     model.refresh(2, nothing(2))
