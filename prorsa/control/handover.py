@@ -22,7 +22,14 @@ RETURN_S: Final = 60.0
 SUSPENDED_S: Final = 300.0
 """How long it does not decide after its moves have not paid."""
 MARGIN: Final = 0.1
-"""How far a feature may be outside its range in training, as a share of the range (at least of 1 / 10)."""
+"""How far a feature may be outside its range in training, as a share of the range."""
+TOLERANCE: Final = 0.1
+"""How far it may be outside at least, in the feature's own units, which all have a natural span of about 1 (a share, a
+squashed quantity, the work of the whole pool). A feature that hardly moved in a short training has no width to take a
+share of; a tenth of what it can be is no other situation, and flags (0 or 1) stay strict."""
+OWN: Final = frozenset({"prefill_share", "switching_share", "room_up", "room_down", "moved"})
+"""Features that say where the pool's roles stand, not what comes: from 0 to 1 by construction, and any of their values
+is a moment of some flip. Judged by them, whoever decides instead could lead the pool to where it never comes back."""
 JUDGED_MOVES: Final = 6
 """Moves whose outcomes are known that it takes to judge."""
 LEAST_RATIO: Final = 0.85
@@ -33,14 +40,15 @@ BEFORE_AFTER_S: Final = 60.0
 
 
 class Ranges:
-    """The ranges of the features in training, with a margin.
+    """The ranges of the features in training, with a margin; those in :data:`OWN` are never outside.
 
-    A feature that never moved in training says nothing about what it means: any change of it is outside.
+    The margin is :data:`MARGIN` of the range, at least :data:`TOLERANCE`.
     """
 
     def __init__(self, card: Card) -> None:
         low, high = np.array(card.low), np.array(card.high)
-        slack = MARGIN * np.maximum(high - low, 0.1)
+        slack = np.maximum(MARGIN * (high - low), TOLERANCE)
+        slack[[name in OWN for name in FEATURES]] = np.inf
         self._low, self._high = low - slack, high + slack
 
     def outside(self, observation: NDArray[np.float32]) -> list[str]:

@@ -4,28 +4,36 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from prorsa.clock import nanoseconds
 from prorsa.control.actions import STAY
 from prorsa.control.config import ControlConfig
 from prorsa.control.controller import Controller
-from prorsa.control.handover import JUDGED_MOVES, RETURN_S, SUSPENDED_S, Outcomes, Ranges
+from prorsa.control.handover import JUDGED_MOVES, OWN, RETURN_S, SUSPENDED_S, TOLERANCE, Outcomes, Ranges
 from prorsa.control.learned import Learned
 from prorsa.control.observation import FEATURES
 from tests.control.pool import Pool
 from tests.learn.models import always, card
 
 TO_PREFILL = 3
+KV_CAPACITY = 700_000
+NAMES = list(FEATURES)
 WIDE = {"low": (0.0,) * len(FEATURES), "high": (4.0,) * len(FEATURES)}
 
 
-def pool_of(model, roles="PPDD") -> Pool:
+def narrowed(bounds: tuple[float, ...], **given: float) -> tuple[float, ...]:
+    return tuple(given.get(name, bound) for name, bound in zip(NAMES, bounds, strict=True))
+
+
+def pool_of(model, roles="PPDD", **settings) -> Pool:
     named = {"P": "prefill", "D": "decode"}
 
     def make(config: ControlConfig) -> Controller:
         return Controller(config, None, Learned("learned", model))
 
-    return Pool([named[letter] for letter in roles], make=make)
+    return Pool([named[letter] for letter in roles], make=make, **settings)
 
 
 def test_it_does_what_it_prefers():
@@ -43,16 +51,34 @@ def test_it_never_takes_the_last_worker_of_a_role():
     assert all(not decision.moves for decision in pool.decisions())
 
 
-def test_it_hands_over_outside_its_range_and_says_so():
-    high = np.full(len(FEATURES), 4.0)
-    high[list(FEATURES).index("prefill_share")] = 0.2
-    pool = pool_of(always(TO_PREFILL, low=WIDE["low"], high=tuple(high)))
-    pool.run(60)
-    assert pool.roles() == "PPDD"
+def kv_held(share: float) -> dict[str, object]:
+    return {"kv_used": round(share * KV_CAPACITY), "kv_capacity": KV_CAPACITY}
+
+
+def test_it_hands_over_outside_its_range_says_so_and_comes_back_once_all_is_known_again():
+    loads = [kv_held(0.1) for _ in range(4)]
+    pool = pool_of(always(STAY, low=WIDE["low"], high=narrowed(WIDE["high"], kv_held=0.2)), loads=loads)
+    pool.run(20)
+    assert {decision.handed_over for decision in pool.decisions()} == {None}
+    loads[:] = [kv_held(0.6) for _ in range(4)]
+    pool.run(20)
     decision = pool.decisions()[-1]
+    assert decision.handed_over == "kv_held: outside the range of its training"
     assert "analytic decides for learned" in decision.reason
-    assert "prefill_share: outside the range of its training" in decision.reason
     assert decision.inputs["handed_over_s"] == RETURN_S
+    loads[:] = [kv_held(0.25) for _ in range(4)]
+    pool.run(int(RETURN_S) - 5)
+    assert "analytic decides" in pool.decisions()[-1].reason
+    pool.run(10)
+    assert "practised" in pool.decisions()[-1].reason
+
+
+def test_roles_that_it_never_saw_are_no_reason_to_hand_over():
+    never = dict.fromkeys(OWN, 0.0)
+    pool = pool_of(always(TO_PREFILL, low=WIDE["low"], high=narrowed(WIDE["high"], **never)), "PPPDDD")
+    pool.run(20)
+    assert pool.roles().count("P") > 3
+    assert {decision.handed_over for decision in pool.decisions()} == {None}
 
 
 def test_it_hands_over_when_its_output_is_no_number_and_comes_back_with_hysteresis():
@@ -112,6 +138,31 @@ def test_a_range_has_a_margin_and_names_the_furthest_first():
     ranges = Ranges(card())
     seen = np.full(len(FEATURES), 1.05, np.float32)
     assert ranges.outside(seen) == []
-    seen[3], seen[7] = 1.5, 2.5
-    names = list(FEATURES)
-    assert ranges.outside(seen) == [names[7], names[3]]
+    seen[NAMES.index("queue")], seen[NAMES.index("step")] = 1.5, 2.5
+    assert ranges.outside(seen) == ["step", "queue"]
+
+
+def test_the_margin_is_a_share_of_a_wide_range():
+    ranges = Ranges(card(high=narrowed(WIDE["high"], queue=1.0)))
+    inside, outside = np.zeros(len(FEATURES), np.float32), np.zeros(len(FEATURES), np.float32)
+    inside[NAMES.index("prefill_need_5s")], outside[NAMES.index("prefill_need_5s")] = 4.3, 4.5
+    assert (ranges.outside(inside), ranges.outside(outside)) == ([], ["prefill_need_5s"])
+
+
+@given(at=st.floats(0.0, 1.0), by=st.floats(-1.0, 1.0), name=st.sampled_from(NAMES))
+def test_what_never_moved_in_training_counts_by_the_tolerance_alone(at, by, name):
+    assume(abs(abs(by) - TOLERANCE) > 1e-6)
+    still = (at,) * len(FEATURES)
+    seen = np.full(len(FEATURES), at)
+    seen[NAMES.index(name)] += by
+    judged = name not in OWN and abs(by) > TOLERANCE
+    assert Ranges(card(low=still, high=still)).outside(seen) == ([name] if judged else [])
+
+
+@pytest.mark.parametrize("flag", ["known", "cold", "shared"])
+def test_a_flag_that_never_changed_in_training_is_outside_when_it_does(flag):
+    for seen_in_training in (0.0, 1.0):
+        still = (seen_in_training,) * len(FEATURES)
+        seen = np.full(len(FEATURES), seen_in_training)
+        seen[NAMES.index(flag)] = 1.0 - seen_in_training
+        assert Ranges(card(low=still, high=still)).outside(seen) == [flag]
