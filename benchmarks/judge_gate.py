@@ -2,8 +2,8 @@
 
     python -m benchmarks.judge_gate [--rows FILE]
 
-Pools with HBM alone are asked to run several times what they hold, with ``admission = gate`` and without, and at each
-of a few fixed concurrencies, which an operator would have to find by trying: the same trajectories each time, by steady
+Pools with HBM alone run the same trajectories at each of a few fixed concurrencies, which an operator would have to
+find by trying. Then they are asked for four times the best of them, with ``admission = gate`` and without, by steady
 output tokens a second. Where everything fits, the gate must cost nothing. Rows go to ``build/gate.jsonl`` by default.
 """
 
@@ -24,34 +24,43 @@ SEEDS: Final = (101, 102)
 
 
 class Pool(NamedTuple):
-    """A pool that is asked for ``asked`` trajectories in flight, beside fixed numbers of them."""
+    """A pool that is tried at ``fixed`` numbers of trajectories in flight, and asked for ``times`` the best of them."""
 
     name: str
     scenario: Scenario
     policy: str
-    asked: int
     fixed: tuple[int, ...]
+    times: int
 
 
 def pools() -> list[Pool]:
-    """Coding agents, long enough that contexts outgrow the caches."""
-    plain = msgspec.structs.replace(load_scenario("coding-async"), trajectories=384, max_turns=40)
+    """Coding agents, long enough that contexts outgrow the caches.
+
+    A run has about three times as many trajectories as it is asked for, so that most are not the first to be let in.
+    """
+    plain = msgspec.structs.replace(load_scenario("coding-async"), trajectories=960, max_turns=40)
     parallel = msgspec.structs.replace(
-        load_scenario("v32-coding-async"), trajectories=1024, host_kv_tokens=0, workers=4, max_turns=40
+        load_scenario("v32-coding-async"), trajectories=2304, host_kv_tokens=0, workers=4, max_turns=40
     )
     return [
-        Pool("TP2, colocated, past the cliff", plain, "colocated", 256, (32, 48, 64, 96)),
-        Pool("TP2, 6P:2D, past the cliff", plain, "static:6:2", 256, (32, 48, 64, 96)),
-        Pool("DP8, colocated, past the cliff", parallel, "colocated", 512, (64, 96, 128, 192)),
-        Pool("TP2, colocated, everything fits", plain, "colocated", 32, ()),
-        Pool("DP8, 2P:2D, everything fits", parallel, "static:2:2", 32, ()),
+        Pool("TP2, colocated, past the cliff", plain, "colocated", (48, 64, 80, 96), 4),
+        Pool("TP2, 6P:2D, past the cliff", plain, "static:6:2", (48, 64, 80, 96), 4),
+        Pool("DP8, colocated, past the cliff", parallel, "colocated", (128, 160, 192, 224), 4),
+        Pool("DP8, 2P:2D, past the cliff", parallel, "static:2:2", (64, 80, 96, 112), 4),
+        Pool("TP2, colocated, everything fits", plain, "colocated", (32,), 1),
+        Pool("TP2, 6P:2D, everything fits", plain, "static:6:2", (32,), 1),
+        Pool("DP8, colocated, everything fits", parallel, "colocated", (96,), 1),
+        Pool("DP8, 2P:2D, everything fits", parallel, "static:2:2", (32,), 1),
     ]
 
 
 def measure(pool: Pool) -> dict[str, Any]:
-    """Tokens a second with the gate, and at each fixed concurrency, the one asked for among them."""
-    fixed = {concurrency: _rate(pool, concurrency, "advise") for concurrency in (*pool.fixed, pool.asked)}
-    return {"name": pool.name, "asked": pool.asked, "gate": _rate(pool, pool.asked, "gate"), "fixed": fixed}
+    """Tokens a second at each fixed concurrency, and with the gate and without it at the one that is asked for."""
+    fixed = {concurrency: _rate(pool, concurrency, "advise") for concurrency in pool.fixed}
+    asked = pool.times * max(fixed, key=lambda concurrency: fixed[concurrency])
+    if asked not in fixed:
+        fixed[asked] = _rate(pool, asked, "advise")
+    return {"name": pool.name, "asked": asked, "gate": _rate(pool, asked, "gate"), "fixed": fixed}
 
 
 def _rate(pool: Pool, concurrency: int, admission: Literal["advise", "gate"]) -> float:
