@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FREE: Final = -1
-HOMES: Final = 4
-"""Ranks that are remembered to hold a part of a context."""
+HOMES: Final = 12
+"""Ranks that are remembered to hold a part of a context: where it was, and where its siblings were."""
 
 
 class State(IntEnum):
@@ -31,14 +31,15 @@ class Columns:
         key: int32, the wait that the trajectory is in, a key of the duration model (tool, start-up, return, reward).
         workload: int32, the number of its workload class; 0 where unknown.
         action: int32, the action (tool, or the class's beginning) that runs, or ran last; 0 where unknown.
-        home: int32[HOMES], ranks where it was prefilled, the last first; -1 where there is none. ``held_tokens``
-            float64[HOMES], prompt that each prefilled then.
+        home: int32[HOMES], ranks where it was prefilled, the last first, then those of its siblings; -1 where there is
+            none. ``held_tokens`` float64[HOMES], how much of its prompt each held then.
         sibling: bool, whether another of its group has its first prompt, the same, computed before it; no longer
             once its own is sent to a worker.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.
         prompt_tokens: whole prompt of the current turn; before the first turn that of the dispatch, NaN where unknown.
+        first_tokens: prompt of the first turn; NaN before it or where unknown.
         uncached_tokens: of the current request by the router's prefix index, or an estimate; NaN before it is ready.
         computed_tokens: of those, chunks already computed.
         ready_s: when the current request became ready.
@@ -60,6 +61,7 @@ class Columns:
         self.since_s = _floats(capacity)
         self.expected_s = _floats(capacity)
         self.prompt_tokens = _floats(capacity)
+        self.first_tokens = _floats(capacity)
         self.uncached_tokens = _floats(capacity)
         self.computed_tokens = _floats(capacity)
         self.ready_s = _floats(capacity)
@@ -72,13 +74,27 @@ class Columns:
         self.sibling = np.zeros(capacity, np.bool_)
         self._free = list(range(capacity - 1, -1, -1))
 
-    def prefilled_at(self, slot: int, rank: int) -> None:
-        """The current prompt of a slot has been prefilled at a rank: its context is at home there."""
+    def prefilled_at(self, slot: int, rank: int) -> int:
+        """The current prompt of a slot is prefilled at a rank: its context is at home there.
+
+        Returns:
+            0 if it was before, more if it was earlier, -1 if the rank is not known to hold any of it.
+        """
         home, held = self.home[slot], self.held_tokens[slot]
         known = np.flatnonzero(home == rank)
         last = int(known[0]) if len(known) else HOMES - 1
         home[1 : last + 1], held[1 : last + 1] = home[:last].copy(), held[:last].copy()
         home[0], held[0] = rank, self.prompt_tokens[slot]
+        return last if len(known) else -1
+
+    def found_at(self, slot: int, rank: int, tokens: float) -> None:
+        """A rank holds the first ``tokens`` of a slot's context, though the slot was never there."""
+        home = self.home[slot]
+        if rank in home:
+            return
+        free = np.flatnonzero(home < 0)
+        at = int(free[0]) if len(free) else HOMES - 1
+        home[at], self.held_tokens[slot, at] = rank, tokens
 
     @property
     def capacity(self) -> int:
@@ -119,6 +135,7 @@ _FLOATS: Final = (
     "since_s",
     "expected_s",
     "prompt_tokens",
+    "first_tokens",
     "uncached_tokens",
     "computed_tokens",
     "ready_s",

@@ -153,15 +153,20 @@ def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
 
 
 @compiled
-def _served(k: int, queue_s: float, p: Pool) -> float:
-    """Seconds of work of the whole pool that are done in second ``k``: some ranks may have nothing to do."""
+def _queue_after(k: int, queue_s: float, work_s: float, p: Pool) -> float:
+    """The mean wait after second ``k``, in which ``work_s`` seconds of work of the whole pool came.
+
+    What comes to ranks that have nothing to do is done at once, as long as it is no more than they do; where a few
+    ranks have all of the queue, they alone work it off.
+    """
     busy, mean_s = 0.0, p.waits_s.mean()
     for wait_s in p.waits_s:
         busy += wait_s > 0.0
     busy /= len(p.waits_s)
     if queue_s > mean_s or mean_s <= 0.0:
         busy = 1.0 - (1.0 - busy) * mean_s / max(queue_s, 1e-9)
-    return busy * min(max(k + 1.0 - p.pause_s, 0.0), 1.0)
+    more_s = work_s - min(max(k + 1.0 - p.pause_s, 0.0), 1.0)
+    return max(queue_s + (more_s if more_s > 0.0 else busy * more_s), 0.0)
 
 
 @compiled
@@ -210,13 +215,13 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
         left = _replace(k, left, c, p, s)
         count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
         if count <= 0.0:
-            queue_s = max(queue_s - _served(k, queue_s, p), 0.0)
+            queue_s = _queue_after(k, queue_s, 0.0, p)
             continue
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
         prompt = s.tool[2, k] + s.box[2, k] + s.second[2, k] + s.sampler[2, k]
         work_s = new / p.tokens_per_s
         _admit(k, queue_s, work_s, count, prompt, c, p, s, began, stopped)
-        queue_s = max(queue_s + work_s - _served(k, queue_s, p), 0.0)
+        queue_s = _queue_after(k, queue_s, work_s, p)
     _hold(p, s, began, stopped)
 
 

@@ -20,20 +20,22 @@ IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
 
 
 class FirstShare:
-    """How much of a first prompt is computed: a forgetting mean, apart for those that siblings come before.
+    """How much of a first prompt is computed: a forgetting mean by tokens, apart for those that siblings come before.
 
     Before anything was seen the first of a group, and what has none, computes all of it. Its siblings share it to the
-    token, but compute it again on other ranks and where they start in the same step.
+    token, but compute it again on other ranks and where they start in the same step: short prompts, mostly, since long
+    ones are worth a wait for the rank that has them.
     """
 
     _PRIORS: Final = (1.0, 0.15)
-    _STRENGTH: Final = 4.0
+    _STRENGTH: Final = 4.0 * 4000.0
+    """Prompt tokens that the priors are worth."""
     _KEEP: Final = 2.0 ** (-1.0 / 200.0)
     """A prefill, or a dispatch."""
 
     def __init__(self) -> None:
-        self._count = [self._STRENGTH, self._STRENGTH]
-        self._sum = [prior * self._STRENGTH for prior in self._PRIORS]
+        self._prompts = [self._STRENGTH, self._STRENGTH]
+        self._computed = [prior * self._STRENGTH for prior in self._PRIORS]
         self._dispatched = [0.0, 0.0]
 
     def dispatched(self, *, sibling: bool) -> None:
@@ -41,19 +43,19 @@ class FirstShare:
         self._dispatched = [of * self._KEEP for of in self._dispatched]
         self._dispatched[sibling] += 1.0
 
-    def prefilled(self, share: float, *, sibling: bool) -> None:
-        """That share of a first prompt was computed."""
-        self._count[sibling] = self._count[sibling] * self._KEEP + 1.0
-        self._sum[sibling] = self._sum[sibling] * self._KEEP + share
+    def prefilled(self, uncached_tokens: float, prompt_tokens: float, *, sibling: bool) -> None:
+        """So much of a first prompt was computed."""
+        self._prompts[sibling] = self._prompts[sibling] * self._KEEP + prompt_tokens
+        self._computed[sibling] = self._computed[sibling] * self._KEEP + uncached_tokens
 
     @property
     def of_siblings(self) -> float:
         """Of those that siblings come before."""
-        return self._sum[1] / self._count[1]
+        return self._computed[1] / self._prompts[1]
 
     def shares(self) -> Array:
         """float64[3]: without siblings before them, with, and of all by what is dispatched."""
-        alone = self._sum[0] / self._count[0]
+        alone = self._computed[0] / self._prompts[0]
         siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
         return np.array([alone, self.of_siblings, (1.0 - siblings) * alone + siblings * self.of_siblings])
 
@@ -205,14 +207,3 @@ class LossModel:
         pooled = (self._gone.sum() + 0.9) / (self._lost.sum() + 1.0)
         share = (self._gone + self._STRENGTH * pooled) / (self._lost + self._STRENGTH)
         self.tables = LossTables(chance, np.minimum(share, 1.0), self._centres)
-
-    def by(self, idle_s: Array) -> Array:
-        """Share of a later prompt's context that is missing, on average, after ``idle_s``."""
-        tables = self.tables
-        missing: Array = np.interp(idle_s, tables.centres, tables.chance[1] * tables.share[1])
-        return missing
-
-    def between(self, idle_s: Array, later_s: Array) -> Array:
-        """Share of what is there after ``idle_s`` that has gone by ``later_s``."""
-        now = self.by(idle_s)
-        return np.maximum(self.by(later_s) - now, 0.0) / np.maximum(1.0 - now, 1e-6)

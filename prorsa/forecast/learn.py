@@ -11,6 +11,7 @@ from prorsa.forecast.priors import Expectant
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
 from prorsa.forecast.scoring import ScoreKeeper
+from prorsa.forecast.waiting import WaitLoss
 from prorsa.forecast.waits import MAX_WORKLOADS, Wait, WaitKeys
 
 Array = NDArray[np.float64]
@@ -39,6 +40,7 @@ class Learner:
         waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens) last.
         appended: tokens that the result of an action appends to the context, by action and class of turns.
         losses: whether a returning prompt no longer finds its context cached.
+        wait_losses: how much of what the router's index counts as cached at home is gone after a wait.
         transitions: which action follows which.
         ends: whether a trajectory ends with a turn.
         first_share: the uncached share of first prompts.
@@ -56,6 +58,7 @@ class Learner:
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
         self.appended = SizeModel(prior_tokens=500.0, per_group=TURN_BUCKETS)
         self.losses = LossModel()
+        self.wait_losses = WaitLoss()
         self.transitions = Transitions()
         self.ends = EndModel()
         self.first_share = FirstShare()
@@ -144,7 +147,7 @@ class Learner:
         uncached = request.uncached_tokens
         assert uncached is not None
         if request.turn == 0:
-            self.first_share.prefilled(uncached / max(request.prompt_tokens, 1), sibling=request.sibling)
+            self.first_share.prefilled(uncached, request.prompt_tokens, sibling=request.sibling)
             return
         before = request.previous_prompt_tokens
         if before is None or request.flushed:
@@ -153,10 +156,18 @@ class Learner:
         lost = gone >= _LOST_FROM
         if request.answered_s is not None and request.prefilled_s is not None:
             self.losses.add(request.prefilled_s - request.answered_s, gone, second=request.turn == 1, lost=lost)
+        self._learn_wait(request, uncached)
         grown = _grown(request)
         if not lost and grown is not None and grown >= 0 and request.previous_output_tokens:
             self._again[0] += min(max(uncached - grown, 0.0), request.previous_output_tokens)
             self._again[1] += request.previous_output_tokens
+
+    def _learn_wait(self, request: Request, uncached: int) -> None:
+        index = request.ready_index_tokens
+        if request.home != 0 or index is None or request.admitted_s is None:
+            return
+        held = max(request.prompt_tokens - index, 0)
+        self.wait_losses.add(max(request.admitted_s - request.ready_s, 0.0), held, min(max(uncached - index, 0), held))
 
     # --- a tick -----------------------------------------------------------------------------------------------------
 
@@ -184,6 +195,7 @@ class Learner:
         self.first_prompts.refresh(MAX_WORKLOADS)
         self.transitions.refresh(keys.actions, keys.workload_of)
         self.losses.refresh()
+        self.wait_losses.refresh()
         self.ends.refresh()
 
     @property
@@ -198,8 +210,7 @@ class Learner:
         """Tokens that will be lost while a request waits for its admission."""
         if request.answered_s is None or request.admitted_s is not None:
             return 0.0
-        idle_s = np.array([request.ready_s - request.answered_s])
-        gone = float(self.losses.between(idle_s, idle_s + self.new_wait_s)[0])
+        gone = float(self.wait_losses.after(np.array(self.new_wait_s)))
         return gone * (request.prompt_tokens - (request.index_tokens or 0))
 
     def expected_uncached(self, request: Request) -> float:

@@ -121,8 +121,9 @@ class Predictor:
         slots = self._lookout.refresh(columns, t_s)
         typical = float(learner.appended.means.mean())
         ranks = self.table.ranks
-        service = Service(ranks.serving(self._plan.serves_prefill), ranks.tokens_per_s, self._service.tokens_per_s)
-        queue = make_queue(columns, t_s, typical, service, learner.losses, learner.first_share.of_siblings)
+        serving = ranks.serving(self._plan.serves_prefill)
+        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
+        queue = make_queue(columns, t_s, typical, service, learner.wait_losses, learner.first_share.of_siblings)
         learner.new_wait_s = queue.new_wait_s
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted

@@ -17,8 +17,8 @@ from prorsa.forecast.models import Recent
 
 Array = NDArray[np.float64]
 
-SLACK_S: Final = 0.5
-"""The router sends a rank more while it has less than about this to do."""
+_WAITED_S: Final = 1.0
+"""A request that waited for longer went to its rank as soon as that had little enough to do."""
 
 
 class Ranks:
@@ -35,6 +35,7 @@ class Ranks:
         self._idle_since_s: list[float] = []
         self.saturated = True
         self._speed = Recent(prior=4000.0, memory=30.0, prior_weight=1.0)
+        self._ahead_s = Recent(prior=0.5, memory=64.0, prior_weight=4.0)
 
     def __len__(self) -> int:
         return len(self.worker_of)
@@ -43,6 +44,11 @@ class Ranks:
     def tokens_per_s(self) -> float:
         """Uncached tokens that a busy rank computes a second."""
         return max(self._speed.value, 1.0)
+
+    @property
+    def slack_s(self) -> float:
+        """How much a rank has to do when the router sends it more: routers keep ranks supplied for some steps."""
+        return self._ahead_s.value
 
     def add_worker(self, worker_id: str, dp_size: int | None) -> None:
         """A worker has joined, with so many ranks."""
@@ -59,11 +65,13 @@ class Ranks:
             self._idle_since_s.append(0.0)
         return found
 
-    def prefilled(self, rank: int, admitted_s: float, t_s: float, tokens: float) -> None:
-        """A rank has computed ``tokens`` of a request that was sent to it at ``admitted_s``."""
+    def prefilled(self, rank: int, ready_s: float, admitted_s: float, t_s: float, tokens: float) -> None:
+        """A rank has computed ``tokens`` of a request, ready at ``ready_s`` and sent to it at ``admitted_s``."""
         begin_s = max(admitted_s, self._idle_since_s[rank])
         if self.saturated:
             self._speed.add(tokens, max(t_s - begin_s, 0.0))
+        if admitted_s - ready_s > _WAITED_S:
+            self._ahead_s.add(begin_s - admitted_s, 1.0)
         self._idle_since_s[rank] = max(t_s, self._idle_since_s[rank])
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
@@ -79,7 +87,7 @@ def share_out(
     held_tokens: Array,
     admitted: NDArray[np.bool_],
     serving: NDArray[np.bool_],
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Requests in the order in which they came, sent to ranks as the router would.
 
     Args:
@@ -91,9 +99,10 @@ def share_out(
         serving: bool[ranks], at least one of which is true.
 
     Returns:
-        float64[n], tokens that its rank computes before each; float64[ranks], all tokens of each rank.
+        float64[n], tokens that its rank computes of each; float64[n], before each; float64[ranks], all tokens of each
+        rank.
     """
-    work, ahead = np.zeros(len(serving)), np.zeros(len(tokens))
+    work, ahead, costs = np.zeros(len(serving)), np.zeros(len(tokens)), np.zeros(len(tokens))
     for sent in (True, False):
         for i in range(len(tokens)):
             if admitted[i] != sent:
@@ -101,14 +110,19 @@ def share_out(
             at, cost = home[i, 0], tokens[i]
             if not sent or at < 0 or not serving[at]:
                 at, cost = _choose(tokens[i], prompt[i], home[i], held_tokens[i], work, serving)
-            ahead[i] = work[at]
+            ahead[i], costs[i] = work[at], cost
             work[at] += cost
-    return ahead, work
+    return costs, ahead, work
 
 
 @compiled
 def _choose(
-    tokens: float, prompt: float, home: NDArray[np.int32], held: Array, work: Array, serving: NDArray[np.bool_]
+    tokens: float,
+    prompt: float,
+    home: NDArray[np.int32],
+    held: Array,
+    work: Array,
+    serving: NDArray[np.bool_],
 ) -> tuple[int, float]:
     """The rank with the least to compute before a request's first token, and what the request adds to it."""
     at, best = -1, np.inf

@@ -30,6 +30,9 @@ class Request:
         prompt_tokens: whole prompt.
         previous_prompt_tokens: of the turn before; None for first turns or where unknown.
         index_tokens: uncached tokens by the router's prefix index; None where unknown.
+        ready_index_tokens: the same as it was when the request became ready.
+        home: where it is prefilled: 0 for the rank that its context was on last, more for earlier ones, -1 for others;
+            None before it is known.
         workload: the class of its trajectory.
         action: what came before it: a tool, or the class's beginning; 0 where unknown.
         previous_action: what came before the answer before it; None for first turns or where unknown.
@@ -64,6 +67,8 @@ class Request:
     previous_output_tokens: int | None = None
     sibling: bool = False
     placed: bool = False
+    ready_index_tokens: int | None = None
+    home: int | None = None
     attempt: int = 0
     admitted_s: float | None = None
     kv_tokens: int = 0

@@ -151,6 +151,7 @@ class Roster:
     def flush(self) -> None:
         """Every live context has been dropped from all caches."""
         self.columns.flushed[:] = self.columns.state != FREE
+        self.columns.home[:] = -1
 
     def release(self, slot: int) -> None:
         """A trajectory has ended; its slot is free."""

@@ -31,6 +31,7 @@ from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Seen
 from prorsa.forecast.roster import Roster, Standing
+from prorsa.forecast.stems import Stems
 from prorsa.forecast.turns import PluginEvent, Turns
 from prorsa.forecast.waits import Wait, WaitKeys
 
@@ -69,7 +70,8 @@ class TrajectoryTable:
         self._roster = Roster(sink, self.repaired)
         self._groups = Groups(self._roster.columns)
         self._scored: deque[tuple[float, str]] = deque()
-        self._turns = Turns(self._roster, sink, self._groups)
+        self._stems = Stems(self._roster.columns)
+        self._turns = Turns(self._roster, sink, self._groups, self._stems)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.TrajectoryDispatched: self._on_dispatched,
             ev.SandboxStart: self._on_sandbox_start,
@@ -182,6 +184,8 @@ class TrajectoryTable:
         self.repaired["late"] += known
         columns, workload = self.columns, self._keys.workload(event.workload)
         sibling = not known and self._groups.dispatched(slot, event.group_id)
+        if not known:
+            self._stems.dispatched(slot, event.group_id)
         self._sink.dispatched(workload, sibling=sibling)
         columns.workload[slot] = workload
         if columns.turn[slot] < 0:
@@ -372,6 +376,7 @@ class TrajectoryTable:
     def _on_update_end(self, event: ev.WeightsUpdateEnd, _t_s: float) -> None:
         if event.cache_flushed:
             self._roster.flush()
+            self._stems.flush()
 
     def _on_worker_up(self, event: ev.WorkerUp, _t_s: float) -> None:
         self._turns.ranks.add_worker(event.worker_id, event.dp_size)
@@ -383,4 +388,5 @@ class TrajectoryTable:
     def _release(self, slot: int, t_s: float) -> None:
         self._turns.detach(slot, t_s)
         self._groups.ended(slot)
+        self._stems.ended(slot)
         self._roster.release(slot)

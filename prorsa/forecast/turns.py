@@ -11,6 +11,7 @@ from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
 from prorsa.forecast.roster import Roster
+from prorsa.forecast.stems import Stems
 from prorsa.forecast.waits import WaitKeys
 
 MAX_ORPHANS: Final = 1024
@@ -38,7 +39,7 @@ class Turns:
         orphans: events of workers on requests that no router has named, by request id, at most ``MAX_ORPHANS``.
     """
 
-    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups) -> None:
+    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups, stems: Stems) -> None:
         self.known: dict[str, Request] = {}
         self.orphans: OrderedDict[str, list[tuple[float, PluginEvent]]] = OrderedDict()
         self._roster = roster
@@ -46,6 +47,7 @@ class Turns:
         self._repaired = roster.repaired
         self._sink = sink
         self._groups = groups
+        self._stems = stems
         self._current: dict[int, Request] = {}
         self._previous: dict[int, Request] = {}
         self._detached: deque[tuple[float, Request]] = deque()
@@ -109,6 +111,7 @@ class Turns:
             prompt_tokens=prompt,
             previous_prompt_tokens=before.prompt_tokens if before is not None else None,
             index_tokens=index_tokens,
+            ready_index_tokens=index_tokens,
             workload=int(columns.workload[slot]),
             action=int(columns.action[slot]) if before is None or state == State.TOOL else 0,
             previous_action=before.action if before is not None else None,
@@ -142,6 +145,8 @@ class Turns:
         columns.turn[slot] = request.turn
         columns.prompt_tokens[slot] = request.prompt_tokens
         columns.uncached_tokens[slot] = np.nan if request.index_tokens is None else request.index_tokens
+        if request.turn == 0:
+            columns.first_tokens[slot] = request.prompt_tokens
         columns.computed_tokens[slot] = columns.output_tokens[slot] = 0.0
         columns.ready_s[slot] = request.ready_s
         columns.admitted[slot] = columns.retried[slot] = False
@@ -211,7 +216,9 @@ class Turns:
             self._repaired["duplicate"] += 1
             return
         if isinstance(event, ev.LlmPrefillStart) and self.is_current(request):
-            self._columns.prefilled_at(request.slot, self.ranks.index(event.worker_id, event.dp_rank))
+            rank = self.ranks.index(event.worker_id, event.dp_rank)
+            request.home = self._columns.prefilled_at(request.slot, rank)
+            self._stems.prefilled(request.slot, rank)
         if isinstance(event, ev.LlmPrefillEnd):
             self._prefill_end(request, attempt, event, t_s)
         elif attempt < request.attempt:
@@ -228,7 +235,7 @@ class Turns:
             uncached = self.settle_prefill(request, event.cached_tokens, t_s)
             if request.admitted_s is not None:
                 rank = self.ranks.index(event.worker_id, event.dp_rank)
-                self.ranks.prefilled(rank, request.admitted_s, t_s, uncached)
+                self.ranks.prefilled(rank, request.ready_s, request.admitted_s, t_s, uncached)
         if attempt == request.attempt:
             self.decoding(request, t_s, inferred=False)
             return

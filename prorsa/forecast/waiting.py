@@ -7,13 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.habits import LossModel
+from prorsa.forecast.habits import IDLE_GRID
 from prorsa.forecast.models import Ratio
-from prorsa.forecast.ranks import SLACK_S, share_out
+from prorsa.forecast.ranks import share_out
 
 Array = NDArray[np.float64]
 
-_MOMENT_S: Final = 1.0
+_MOMENT_S: Final = 0.5
+"""How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
+_QUEUED_S: Final = 1.0
+"""A request that waits for longer is in a queue."""
 _PASSES: Final = 2
 """What is evicted makes the queue longer, and the longer queue evicts more; twice is enough for both to settle."""
 _WAIT_ERROR: Final = 0.3
@@ -23,6 +26,48 @@ WAITS: Final = 8
 _MIDDLES: Final = (np.arange(WAITS) + 0.5) / WAITS
 _STARVED_S: Final = 0.1
 """Prefill that has less than this to do while requests wait is not what they wait for."""
+
+
+class WaitLoss:
+    """How much of what the router's index counts as cached at home is gone when home comes to it, by the wait.
+
+    It is learnt by the wait alone, whatever the context lay idle before: idle contexts are mostly lost to pressure that
+    was, and where a tier holds them a wait loses nothing. Waits of which few were seen lean on all.
+    """
+
+    _KEEP: Final = 2.0 ** (-1.0 / 50.0)
+    """A request of its octave of waits, or of all; pressure on the caches moves."""
+    _STRENGTH: Final = 3.0
+
+    def __init__(self) -> None:
+        edges = IDLE_GRID.edges
+        self._centres = (edges[:-1] + edges[1:]) / 2
+        self._held, self._gone = np.zeros(IDLE_GRID.bins), np.zeros(IDLE_GRID.bins)
+        self._seen = np.zeros(IDLE_GRID.bins)
+        self._pooled = [0.0, 0.0]
+        self._share = np.zeros(IDLE_GRID.bins)
+
+    def add(self, wait_s: float, held_tokens: float, gone_tokens: float) -> None:
+        """Of ``held_tokens`` that the index counted as cached, ``gone_tokens`` were computed after the wait."""
+        at = IDLE_GRID.index(wait_s)
+        for sums, value in ((self._held, held_tokens), (self._gone, gone_tokens), (self._seen, 1.0)):
+            sums[at] = sums[at] * self._KEEP + value
+        self._pooled = [
+            of * self._KEEP + value for of, value in zip(self._pooled, (held_tokens, gone_tokens), strict=True)
+        ]
+
+    def refresh(self) -> None:
+        """Take in what was added; nothing is known to be lost before anything was."""
+        held, gone = self._pooled
+        pooled = gone / held if held > 0.0 else 0.0
+        mean = self._held / np.maximum(self._seen, 1e-9)
+        prior = self._STRENGTH * np.where(self._seen > 0.0, mean, 1.0)
+        self._share = np.clip((self._gone + prior * pooled) / np.maximum(self._held + prior, 1e-9), 0.0, 1.0)
+
+    def after(self, wait_s: Array) -> Array:
+        """Share of what the index counts as cached that is computed after waits of such lengths."""
+        share: Array = np.interp(wait_s, self._centres, self._share)
+        return share
 
 
 class ServiceRate:
@@ -58,7 +103,7 @@ class Queue:
 
     Attributes:
         slot: int[n].
-        tokens: uncached tokens still to compute.
+        tokens: uncached tokens still to compute, where each is expected to be sent.
         computed: tokens already computed of each.
         prompt_tokens: whole prompts.
         admitted: whether decode holds KV for each already.
@@ -110,7 +155,7 @@ class Queue:
 
         A wait is known to a share of it: the chance rises in a straight line around the expected moment.
         """
-        spread_s = 2.0 * (_WAIT_ERROR * self.due_s + SLACK_S)
+        spread_s = 2.0 * (_WAIT_ERROR * self.due_s + _MOMENT_S)
         chance = np.clip((horizon_s - self.due_s) / spread_s + 0.5, 0.0, 1.0)
         return np.where(self.admitted, 0.0, chance)
 
@@ -125,12 +170,13 @@ class Service:
 
     Attributes:
         serving: bool[ranks], ranks that prefill; empty where none is known.
-        rank_tokens_per_s: of one of them.
+        rank_tokens_per_s: of one of them; ``slack_s``: how much one has to do when it is sent more.
         admitted_tokens_per_s: of all admission together, as measured while requests waited.
     """
 
     serving: NDArray[np.bool_]
     rank_tokens_per_s: float
+    slack_s: float
     admitted_tokens_per_s: float
 
     @property
@@ -141,33 +187,35 @@ class Service:
 
 
 def make_queue(
-    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: LossModel, sibling_share: float
+    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: WaitLoss, sibling_share: float
 ) -> Queue:
     """The queue as it stands.
 
-    The router's index tells what was cached when a request became ready; what waits long may find less. A request
-    without an index estimate counts ``typical_tokens``, at most its prompt; one that waits behind a sibling with the
-    same first prompt at most ``sibling_share`` of it.
+    The router's index tells what was cached at home when a request became ready; what waits long may find less there,
+    and what is sent elsewhere finds what it or its siblings left there. A request without an index estimate counts
+    ``typical_tokens``, at most its prompt; one that waits behind a sibling with the same first prompt at most what it
+    lacks of it where that was computed, or ``sibling_share`` of it where none has been yet.
     """
     waits = np.flatnonzero((columns.state == State.READY) | (columns.state == State.PREFILL))
     slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
-    uncached = np.where(columns.sibling[slot], np.minimum(uncached, sibling_share * prompt), uncached)
     admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
-    idle_s = columns.ready_s[slot] - columns.answered_s[slot]
+    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), sibling_share * prompt)
+    uncached = np.where(columns.sibling[slot], np.minimum(uncached, shared), uncached)
+    first = np.isnan(columns.answered_s[slot])
     waited_s = t_s - columns.ready_s[slot]
     tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
-    due_s, rate, waits_s = np.zeros(len(slot)), service.rate, np.zeros(WAITS)
+    costs, due_s, rate, waits_s = tokens, np.zeros(len(slot)), service.rate, np.zeros(WAITS)
     for _ in range(_PASSES if not admitted.all() else 0):
-        due_s, rate, waits_s = _due(tokens, prompt, homes, admitted, service)
-        gone = np.nan_to_num(losses.between(idle_s, idle_s + waited_s + due_s))
+        costs, due_s, rate, waits_s = _due(tokens, prompt, homes, admitted, service)
+        gone = np.where(first, 0.0, losses.after(waited_s + due_s))
         gone[columns.flushed[slot]] = 1.0
         expected = np.where(admitted, uncached, uncached + gone * (prompt - uncached))
         tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
     return Queue(
         slot=slot,
-        tokens=tokens,
+        tokens=costs,
         computed=columns.computed_tokens[slot],
         prompt_tokens=prompt,
         admitted=admitted,
@@ -175,7 +223,7 @@ def make_queue(
         due_s=due_s,
         tokens_per_s=rate,
         waits_s=waits_s,
-        saturated=bool((waited_s[~admitted] > _MOMENT_S).any()),
+        saturated=bool((waited_s[~admitted] > _QUEUED_S).any()),
     )
 
 
@@ -185,16 +233,16 @@ def _due(
     homes: tuple[NDArray[np.int32], Array],
     admitted: NDArray[np.bool_],
     service: Service,
-) -> tuple[Array, float, Array]:
-    """When each is admitted, the rate at which later ones are, and how long they wait."""
+) -> tuple[Array, Array, float, Array]:
+    """What each costs, when it is admitted, the rate at which later ones are, and how long they wait."""
     ranks, speed = int(service.serving.sum()), service.rank_tokens_per_s
     outstanding = float(tokens[admitted].sum())
     if ranks == 0 or outstanding < _STARVED_S * ranks * speed:
         rate = service.admitted_tokens_per_s
         unadmitted = np.where(admitted, 0.0, tokens)
         ahead = np.cumsum(unadmitted) - unadmitted
-        return np.where(admitted, 0.0, ahead / rate), rate, np.full(WAITS, float(unadmitted.sum()) / rate)
-    ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
-    due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - SLACK_S, 0.0))
-    waits_s = np.maximum(work[service.serving] / speed - SLACK_S, 0.0)
-    return due_s, service.rate, np.quantile(waits_s, _MIDDLES)
+        return tokens, np.where(admitted, 0.0, ahead / rate), rate, np.full(WAITS, float(unadmitted.sum()) / rate)
+    costs, ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
+    due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
+    waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
+    return costs, due_s, service.rate, np.quantile(waits_s, _MIDDLES)

@@ -13,6 +13,7 @@ from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.priors import class_priors
 from prorsa.forecast.ranks import Ranks, share_out
 from prorsa.forecast.scoring import Made, ScoreKeeper
+from prorsa.forecast.waiting import WaitLoss
 from prorsa.forecast.waits import WaitKeys
 
 K = 60
@@ -117,7 +118,8 @@ def test_the_router_shares_out_by_what_is_left_to_compute():
     home = np.full((3, 4), -1, np.int32)
     home[:, 0] = 0
     admitted = np.array([True, False, False])
-    ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), admitted, np.array([True, True]))
+    costs, ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), admitted, np.array([True, True]))
+    assert costs.tolist() == [5000.0, 2000.0, 100.0]
     assert ahead.tolist() == [0.0, 0.0, 5000.0]
     assert work.tolist() == [5100.0, 2000.0]
 
@@ -127,7 +129,7 @@ def test_new_prompts_fill_the_ranks_evenly():
     tokens = np.full(n, 1000.0)
     nowhere = np.full((n, 4), -1, np.int32)
     serving = np.array([True, False, True, True, True])
-    _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), np.zeros(n, np.bool_), serving)
+    _, _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), np.zeros(n, np.bool_), serving)
     assert work.tolist() == [16_000.0, 0.0, 16_000.0, 16_000.0, 16_000.0]
 
 
@@ -135,11 +137,45 @@ def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
     ranks = Ranks()
     rank = ranks.index("p0", 3)
     for k in range(400):
-        ranks.prefilled(rank, admitted_s=0.0, t_s=2.0 * (k + 1), tokens=1000.0)
+        ranks.prefilled(rank, 0.0, admitted_s=0.0, t_s=2.0 * (k + 1), tokens=1000.0)
     assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
     ranks.saturated = False
-    ranks.prefilled(rank, admitted_s=900.0, t_s=1000.0, tokens=1.0)
+    ranks.prefilled(rank, 900.0, admitted_s=900.0, t_s=1000.0, tokens=1.0)
     assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
+
+
+def test_how_much_a_rank_has_to_do_when_it_is_sent_more_is_learnt_from_what_waited():
+    """Each is sent there three seconds before its turn; one that found nobody before it says nothing of that."""
+    ranks = Ranks()
+    rank = ranks.index("p0", 0)
+    ranks.prefilled(rank, 0.0, admitted_s=0.0, t_s=10.0, tokens=1000.0)
+    for k in range(1, 400):
+        ranks.prefilled(rank, 0.0, admitted_s=10.0 * k - 3.0, t_s=10.0 * (k + 1), tokens=1000.0)
+    assert ranks.slack_s == pytest.approx(3.0, rel=0.02)
+    ranks.prefilled(rank, 5000.0, admitted_s=5000.0, t_s=5001.0, tokens=1000.0)
+    assert ranks.slack_s == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_wait_costs_what_waits_have_cost_at_home():
+    """Where nothing was seen to be lost a wait is free; where long waits lose half of what is held, those alone do."""
+    losses = WaitLoss()
+    assert losses.after(np.array([0.0, 100.0])).tolist() == [0.0, 0.0]
+    for _ in range(200):
+        losses.add(0.5, 50_000.0, 0.0)
+        losses.add(100.0, 50_000.0, 25_000.0)
+    losses.refresh()
+    assert losses.after(np.array([0.5])) == pytest.approx([0.0], abs=0.02)
+    assert losses.after(np.array([96.0])) == pytest.approx([0.5], abs=0.03)
+
+
+def test_what_comes_to_idle_ranks_makes_no_queue():
+    """One of eight queues is eight seconds long, and the pool is half busy: the others' work is done as it comes."""
+    s = streams()
+    s.tool[:, :] = np.array([[4.0], [500.0], [4000.0]])
+    flow(cycle(gap=np.zeros(K)), pool(tokens_per_s=1000.0, waits_s=np.array([0.0] * 7 + [8.0])), s)
+    waiting = np.cumsum(s.tool[0]) - np.cumsum(s.admitted[0])
+    assert waiting[20] < 1.5 * 4.0
+    assert waiting[-1] <= waiting[20]
 
 
 def test_windows_of_admissions_are_known_when_they_end():

@@ -2,9 +2,10 @@
 
 from prorsa import events as ev
 from prorsa.clock import nanoseconds
-from prorsa.forecast.columns import Columns
+from prorsa.forecast.columns import HOMES, Columns
 from prorsa.forecast.groups import MAX_GROUPS, Groups
 from prorsa.forecast.predictor import Predictor
+from prorsa.forecast.stems import Stems
 
 PROMPT = 40_000
 
@@ -73,3 +74,59 @@ def test_where_the_router_has_sent_a_sibling_its_index_counts():
     for seq, event in enumerate(events):
         predictor.observe(ev.Stamped(seq + 1, nanoseconds(0.5), "s", seq, 0, event))
     assert predictor.tick(nanoseconds(1.0)).backlog_tokens == PROMPT * 1.5
+
+
+def test_siblings_find_their_prompt_where_one_of_them_was():
+    columns = Columns(4)
+    slots = [columns.take() for _ in range(4)]
+    stems = Stems(columns)
+    for slot in slots[:2]:
+        stems.dispatched(slot, "g")
+    stems.dispatched(slots[2], "other")
+    columns.first_tokens[slots[0]] = PROMPT
+    columns.prompt_tokens[slots[0]] = PROMPT + 500.0
+    columns.prefilled_at(slots[0], 7)
+    stems.prefilled(slots[0], 7)
+    stems.dispatched(slots[3], "g")
+    for slot in (slots[1], slots[3]):
+        assert columns.home[slot, 0] == 7
+        assert columns.held_tokens[slot, 0] == PROMPT
+    assert columns.home[slots[2], 0] == -1
+    assert columns.held_tokens[slots[0], 0] == PROMPT + 500.0
+
+
+def test_where_a_trajectory_was_itself_comes_before_where_its_siblings_were():
+    columns = Columns(1)
+    slot = columns.take()
+    columns.prompt_tokens[slot] = 100.0
+    assert columns.prefilled_at(slot, 3) == -1
+    for rank in range(10, 10 + HOMES):
+        columns.found_at(slot, rank, 50.0)
+    assert columns.prefilled_at(slot, 3) == 0
+    assert columns.home[slot, 0] == 3
+    assert columns.prefilled_at(slot, 10) > 0
+    assert columns.home[slot, :2].tolist() == [10, 3]
+
+
+def test_a_group_is_forgotten_with_its_last_member():
+    columns = Columns(2)
+    slots = [columns.take() for _ in range(2)]
+    stems = Stems(columns)
+    stems.dispatched(slots[0], "g")
+    columns.first_tokens[slots[0]] = PROMPT
+    stems.prefilled(slots[0], 7)
+    stems.ended(slots[0])
+    stems.dispatched(slots[1], "g")
+    assert columns.home[slots[1], 0] == -1
+
+
+def test_a_flush_leaves_no_rank_with_the_prompt():
+    columns = Columns(2)
+    slots = [columns.take() for _ in range(2)]
+    stems = Stems(columns)
+    stems.dispatched(slots[0], "g")
+    columns.first_tokens[slots[0]] = PROMPT
+    stems.prefilled(slots[0], 7)
+    stems.flush()
+    stems.dispatched(slots[1], "g")
+    assert columns.home[slots[1], 0] == -1

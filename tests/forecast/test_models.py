@@ -165,7 +165,7 @@ def lost(model, idle_s, *, second=False):
     return np.interp(idle_s, tables.centres, tables.chance[0 if second else 1])
 
 
-def test_losses_rise_with_idle_time_and_are_conditional():
+def test_losses_rise_with_idle_time():
     rng = np.random.default_rng(6)
     model = LossModel()
     for _ in range(4000):
@@ -176,8 +176,6 @@ def test_losses_rise_with_idle_time_and_are_conditional():
     assert chances[0] < 0.1
     assert chances[-1] > 0.9
     assert (np.diff(chances) >= 0).all()
-    assert model.between(np.array([5.0]), np.array([150.0]))[0] > 0.9
-    assert model.between(np.array([20.0]), np.array([20.0]))[0] == 0.0
 
 
 def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_safe():
@@ -243,7 +241,7 @@ def test_first_prompts_of_siblings_are_computed_once():
     assert share.shares() == pytest.approx([1.0, 0.15, 1.0])
     for number in range(800):
         share.dispatched(sibling=number % 8 > 0)
-        share.prefilled(0.9 if number % 8 == 0 else 0.1, sibling=number % 8 > 0)
+        share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0)
     assert share.shares() == pytest.approx([0.9, 0.1, 0.2], abs=0.02)
 
 
