@@ -13,33 +13,49 @@ _MOST: Final = 1.0
 """An error beyond this (a factor of e) counts as this much, so that one odd window is forgotten soon."""
 _LEAST_TOKENS: Final = 100.0
 """A window in which fewer output tokens were expected says nothing."""
+_SEEN_S: Final = 20.0
+"""Seconds that must have been compared before the bias is known: fewer than that hold a handful of answers."""
+
+Counters = dict[str, int]
+"""Output tokens of each worker since its start, where it has told."""
 
 
 class Calibration:
-    """Compares the output that was predicted for a window between two decisions with what came.
+    """Compares the output that was predicted for the windows between decisions with what came.
 
-    Attributes:
-        error: |mean of log(actual / predicted)|, exponentially forgotten: what is off one way, not what scatters.
+    What is compared are sums over windows, each forgotten exponentially: what is off one way counts, not what scatters.
     """
 
     def __init__(self) -> None:
-        self._bias = 0.0
+        self._predicted = 0.0
+        self._came = 0.0
+        self._seen_s = 0.0
         self._expected: tuple[int, Array] | None = None
-        self._counters: dict[str, int] = {}
+        self._counters: Counters = {}
+
+    @property
+    def bias(self) -> float | None:
+        """log(output / predicted) of late; None until enough has been compared."""
+        return None if self._seen_s < _SEEN_S else self._log_ratio()
 
     @property
     def error(self) -> float:
-        """The relative error; 0 until something has been compared."""
-        return abs(self._bias)
+        """The relative error either way; 0 until something has been compared."""
+        return abs(self._log_ratio())
+
+    def _log_ratio(self) -> float:
+        if self._predicted <= 0.0:
+            return 0.0
+        return math.log(max(self._came / self._predicted, math.exp(-_MOST)))
 
     def state(self) -> str:
         """A short text that differs when anything here does."""
-        return f"{self._bias:.9g}"
+        return f"{self._predicted:.9g} {self._came:.9g} {self._seen_s:.9g}"
 
     def expect(self, context: Context, output_tokens_per_s: Array) -> None:
         """Note what the model predicts from now on, by second."""
         self._expected = context.t_ns, output_tokens_per_s
-        self._counters = _output(context)
+        self._counters = output_counters(context)
 
     def check(self, context: Context) -> None:
         """Compare with what has come since."""
@@ -48,18 +64,25 @@ class Calibration:
         since_ns, per_s = self._expected
         passed_s = round(seconds(context.t_ns - since_ns))
         predicted = float(per_s[:passed_s].sum())
-        came = _output(context)
-        shared = came.keys() & self._counters.keys()
-        actual = sum(max(came[worker] - self._counters[worker], 0) for worker in shared)
-        if predicted >= _LEAST_TOKENS and actual > 0 and passed_s <= len(per_s):
-            off = min(max(math.log(actual / predicted), -_MOST), _MOST)
-            self._bias = _KEEP * self._bias + (1.0 - _KEEP) * off
+        came = output_since(self._counters, context)
+        if came is not None and predicted >= _LEAST_TOKENS and passed_s <= len(per_s):
+            came = min(came, math.exp(_MOST) * predicted)
+            self._predicted = _KEEP * self._predicted + (1.0 - _KEEP) * predicted
+            self._came = _KEEP * self._came + (1.0 - _KEEP) * came
+            self._seen_s = min(self._seen_s + passed_s, _SEEN_S)
 
 
-def _output(context: Context) -> dict[str, int]:
-    """Output tokens of each worker since its start, where it has told."""
+def output_counters(context: Context) -> Counters:
+    """The counters now."""
     return {
         worker.worker_id: worker.load.output_tokens_total
         for worker in context.workers
         if worker.load is not None and worker.load.output_tokens_total is not None
     }
+
+
+def output_since(before: Counters, context: Context) -> float | None:
+    """Output tokens since then, of the workers that told then and now; None without any. A restart counts nothing."""
+    now = output_counters(context)
+    both = now.keys() & before.keys()
+    return float(sum(max(now[worker] - before[worker], 0) for worker in both)) if both else None

@@ -5,8 +5,10 @@ and back. A second of it costs a few multiplications, so that hundreds of plans 
 leaves out what queues do at random and whom a request belongs to; plans are compared with each other under the same
 model, which forgives much of that.
 
-- Arrivals are the forecast's, which assumes the present split, plus the answers that a plan gives sooner or later than
-  that, returned after a time away that is exponential with mean ``away_s`` (Little's law gives it).
+- Trajectories are neither made nor lost: who is away returns, who has an answer goes away. Under plan 0, the present
+  split, the forecast's arrivals come; what share of those away they are is how fast a trajectory returns at that second
+  under all other plans, and arrivals that are more than those away come from outside under every plan. Beyond the
+  forecast the speed of its last seconds goes on.
 - Prefill computes, a worker, ``prefill_tokens_per_s`` by how many requests it has; it starts a request once decode has
   KV for its context, which decode reserves first.
 - Decode takes a step for every token of each request; how long one takes depends on the batch a worker has.
@@ -28,6 +30,8 @@ Array = NDArray[np.float64]
 
 STEP_S: Final = 1.0
 """Time step of the model."""
+LAST_S: Final = 15
+"""Last seconds of the forecast whose mean speed of return goes on beyond it: one alone is noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,6 @@ class PoolState:
 
     Attributes:
         away: trajectories in tools, sandboxes and rewards.
-        away_s: mean time that one is away.
         waiting, waiting_tokens: ready and not yet prefilled, and the uncached tokens that they bring.
         decoding: requests that decode.
         new_tokens, prefix_tokens: of a typical next request: to be computed, and cached.
@@ -50,7 +53,6 @@ class PoolState:
     """
 
     away: float
-    away_s: float
     waiting: float
     waiting_tokens: float
     decoding: float
@@ -97,19 +99,21 @@ class Outcome(NamedTuple):
     answers: Array
 
 
-def run_plans(state: PoolState, plans: Plans, arrivals_tokens: Array, weights: Array | None = None) -> Outcome:
+def run_plans(state: PoolState, plans: Plans, arrivals: Array, weights: Array | None = None) -> Outcome:
     """Worker-seconds of work that each plan gets done.
 
     Args:
-        arrivals_tokens: ``[scenario, second]``, uncached tokens that are forecast to become ready under plan 0.
+        arrivals: ``[scenario, second]``, requests that are forecast to become ready under plan 0; of as many seconds
+            as the plans have, or fewer.
         weights: ``[second]``, how often the work of each second counts; once each by default.
     """
     weights = np.ones(plans.prefill.shape[1]) if weights is None else weights
     tables = (state.requests, state.prefill_tokens_per_s, state.decode_step_s, state.cached_share)
     pool = _Pool(_scalars(state), *tables)
-    done_s = np.empty((len(arrivals_tokens), len(plans.prefill)))
-    answers = np.zeros((len(arrivals_tokens), plans.prefill.shape[1]))
-    _run(pool, plans, arrivals_tokens, weights, done_s, answers)
+    done_s = np.empty((len(arrivals), len(plans.prefill)))
+    answers = np.zeros((len(arrivals), plans.prefill.shape[1]))
+    returning, outside = np.zeros_like(answers), np.zeros_like(answers)
+    _run(pool, plans, arrivals, weights, done_s, _Course(answers, returning, outside))
     return Outcome(done_s, answers)
 
 
@@ -123,11 +127,21 @@ class _Pool(NamedTuple):
     cached_share: Array
 
 
+class _Course(NamedTuple):
+    """What plan 0 comes to and the others start from, ``[scenario, second]``.
+
+    Answers; the share of those away that return; and the requests that come from outside.
+    """
+
+    answers: Array
+    returning: Array
+    outside: Array
+
+
 def _scalars(state: PoolState) -> Array:
     return np.array(
         [
-            state.away + state.waiting + state.decoding,
-            state.away_s,
+            state.away,
             state.waiting,
             state.waiting_tokens,
             state.decoding,
@@ -142,10 +156,10 @@ def _scalars(state: PoolState) -> Array:
 
 
 @compiled
-def _run(pool: _Pool, plans: Plans, arrivals_tokens: Array, weights: Array, done_s: Array, answers: Array) -> None:
-    for scenario in range(arrivals_tokens.shape[0]):
+def _run(pool: _Pool, plans: Plans, arrivals: Array, weights: Array, done_s: Array, staying: _Course) -> None:
+    for scenario in range(arrivals.shape[0]):
         for plan in range(plans.prefill.shape[0]):
-            done_s[scenario, plan] = _course(pool, plans, plan, arrivals_tokens[scenario], weights, answers[scenario])
+            done_s[scenario, plan] = _course(pool, plans, plan, arrivals[scenario], weights, staying, scenario)
 
 
 @compiled
@@ -163,18 +177,30 @@ def _at(x: float, xs: Array, ys: Array) -> float:
 
 
 @compiled
-def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, weights: Array, expected: Array) -> float:
-    """Work done on one course. The first one's answers go into ``expected``; what others give beyond them returns."""
-    live, away_s, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = pool.scalars
+def _course(
+    pool: _Pool, plans: Plans, plan: int, arrivals: Array, weights: Array, staying: _Course, scenario: int
+) -> float:
+    """Work done on one course. The first one fills ``staying``."""
+    away, waiting, tokens, decoding, new, prefix, output, places, prefill_work_s, decode_work_s = pool.scalars
+    live = max(away + waiting + decoding, 1.0)
     prefill, decode = plans.prefill[plan], plans.decode[plan]
     lost_share, moved = plans.lost_share[plan], plans.moved[plan]
-    done_s, owed, lost = 0.0, 0.0, 0.0
-    for t in range(len(arrivals_tokens)):
+    answered, returning, outside = staying.answers[scenario], staying.returning[scenario], staying.outside[scenario]
+    forecast_s = len(arrivals)
+    done_s, lost = 0.0, 0.0
+    for t in range(len(prefill)):
+        if plan == 0:
+            if t < forecast_s:
+                coming = min(arrivals[t], away)
+                returning[t] = coming / away if away > 0.0 else 0.0
+                outside[t] = arrivals[t] - coming
+            else:
+                returning[t] = np.mean(returning[max(forecast_s - LAST_S, 0) : forecast_s])
+        arriving = returning[t] * away
+        away -= arriving
+        arriving += outside[t]
         # Trajectories whose prefix is gone prefill it again when they return, each once.
         lost += lost_share[t]
-        back = owed * min(STEP_S / away_s, 1.0)
-        owed -= back
-        arriving = max(arrivals_tokens[t] / new + back, 0.0)
         again = min(arriving * lost, arriving)
         lost -= again / live
         missed = prefix * (1.0 - pool.cached_share[int(prefill[t])])
@@ -188,6 +214,7 @@ def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, weight
             steps = STEP_S / _at(decoding / decode[t], pool.requests, pool.decode_step_s)
             answers = min(decoding * steps / output, decoding)
         decoding -= answers
+        away += answers
         served = 0.0
         if waiting > 1e-9 and tokens > 0.0 and prefill[t] > 0.0:
             per_worker = waiting / prefill[t]
@@ -199,7 +226,5 @@ def _course(pool: _Pool, plans: Plans, plan: int, arrivals_tokens: Array, weight
         decoding += served
         done_s += weights[t] * (served * prefill_work_s + answers * decode_work_s)
         if plan == 0:
-            expected[t] = answers
-        else:
-            owed += answers - expected[t]
+            answered[t] = answers
     return done_s

@@ -17,7 +17,8 @@ from prorsa.control.cost import GOES_ON_S
 from prorsa.control.courses import Course, Flipping, courses, lay_out
 from prorsa.control.fluid import Array, Outcome, run_plans
 from prorsa.control.policies.base import Context, Want
-from prorsa.control.poolstate import arrival_shares, flush_in_s, known_state, prefix_losses
+from prorsa.control.poolstate import arrival_spread, flush_in_s, known_state, prefix_losses
+from prorsa.control.trials import Trials
 from prorsa.events import Alternative, Split
 from prorsa.forecast.frame import Frame
 
@@ -61,12 +62,13 @@ class Lookahead:
     def __init__(self, name: str = "lookahead") -> None:
         self.name = name
         self._calibration = Calibration()
+        self._trials = Trials()
         self._direction = 0
         self._agreed = 0
 
     def state(self) -> str:
-        """The model's error, and for how long which direction has been wanted."""
-        return f"{self._calibration.state()} {self._direction} {self._agreed}"
+        """The model's error, what moves have brought, and for how long which direction has been wanted."""
+        return f"{self._calibration.state()} {self._trials.state()} {self._direction} {self._agreed}"
 
     def decide(self, context: Context) -> Want:
         """The first move of the best course; without a forecast, a profile or a known capacity the split stays."""
@@ -76,22 +78,23 @@ class Lookahead:
             return Want(split=context.current, reason=f"no {known} yet: the split stays")
         assert context.frame is not None
         self._calibration.check(context)
+        self._trials.check(context, self._calibration)
         seconds = min(round(context.config.decision_horizon_s), len(context.frame.arrivals_per_s)) + _TAIL_S
         flipping = _flipping(context)
         found = courses(context.current.prefill, context.bounds, seconds, flipping.flush_s)
         plans = lay_out(found, context.current.prefill, context.bounds.workers, seconds, flipping)
         outcome = run_plans(known, plans, _arrivals(context.frame, seconds), _weights(seconds))
-        best = _choose(found, outcome, context, self._calibration.error)
-        self._calibration.expect(context, best.answers_per_s * known.output_tokens)
-        moving = best.pays and best.course.at_s == 0
-        self._agree(int(np.sign(best.course.prefill - context.current.prefill)) if moving else 0)
-        taken = best.course if moving and self._agreed >= AGREEING else Course(context.current.prefill)
-        decode = context.bounds.workers - taken.prefill
+        best = _choose(found, outcome, context, self._calibration.error, self._trials.factor)
+        stay_tokens_per_s = best.answers_per_s * known.output_tokens
+        self._calibration.expect(context, stay_tokens_per_s)
+        taken, reason = self._take(best, context)
+        if taken != context.current.prefill and self._trials.take_back is None:
+            self._trials.propose(context, taken, best.gain_s / best.stay_s, stay_tokens_per_s, known.output_tokens)
         return Want(
-            split=Split(prefill=taken.prefill, decode=decode),
-            reason=_explain(best, taken, context),
+            split=Split(prefill=taken, decode=context.bounds.workers - taken),
+            reason=reason,
             inputs={
-                "away_s": round(known.away_s, 1),
+                "away_s": round(known.away / context.frame.requests_per_s, 1),
                 "waiting_tokens": round(known.waiting_tokens),
                 "decoding": known.decoding,
                 "new_tokens": round(known.new_tokens),
@@ -101,10 +104,25 @@ class Lookahead:
                 "best_gain_s": round(best.gain_s, 2),
                 "needed_gain_s": round(best.needed_s, 2),
                 "model_error": round(self._calibration.error, 3),
+                "moves_doubt": round(self._trials.factor, 2),
+                "last_move_brought": None if self._trials.last is None else round(self._trials.last, 3),
                 "flip_lost_share": round(flipping.to_decode_lost[0], 4) if flipping.to_decode_lost else None,
             },
             alternatives=_alternatives(best, context),
         )
+
+    def _take(self, best: _Best, context: Context) -> tuple[int, str]:
+        """The split to be at now, as prefill workers, and why."""
+        current, back = context.current.prefill, self._trials.take_back
+        if back is not None and context.bounds.low <= back <= context.bounds.high:
+            self._agree(0)
+            assert self._trials.last is not None
+            split = f"{back}P:{context.bounds.workers - back}D"
+            return back, f"{split} again: the move from it brought {self._trials.last:.2f}x of what staying promised"
+        moving = best.pays and best.course.at_s == 0
+        self._agree(int(np.sign(best.course.prefill - current)) if moving else 0)
+        taken = best.course if moving and self._agreed >= AGREEING else Course(current)
+        return taken.prefill, _explain(best, taken, context)
 
     def _agree(self, direction: int) -> None:
         self._agreed = self._agreed + 1 if direction and direction == self._direction else int(direction != 0)
@@ -130,17 +148,14 @@ def _flipping(context: Context) -> Flipping:
 
 
 def _arrivals(frame: Frame, seconds: int) -> Array:
-    """Uncached tokens that become ready in each second, as the forecast's p10, p50 and p90 have it: ``[3, second]``.
-
-    Beyond the forecast's last second its last 15 s go on.
-    """
+    """Requests that become ready in each second, as the forecast's p10, p50 and p90 have it: ``[3, second]``."""
     bins = np.array(frame.arrivals_per_s[:seconds])
-    bins = np.concatenate([bins, np.full(seconds - len(bins), bins[-15:].mean())])
-    shares = arrival_shares(frame)
-    return np.tile(bins, (3, 1)) if shares is None else np.asarray(shares[:, None] * bins)
+    requests = bins * (frame.requests_per_s / max(float(np.mean(frame.arrivals_per_s)), 1e-9))
+    spread = arrival_spread(frame, _WEIGHTS)
+    return np.tile(requests, (3, 1)) if spread is None else np.asarray(spread[:, None] * requests)
 
 
-def _choose(found: list[Course], outcome: Outcome, context: Context, error: float) -> _Best:
+def _choose(found: list[Course], outcome: Outcome, context: Context, error: float, factor: float) -> _Best:
     current = context.current.prefill
     done_s = _WEIGHTS @ outcome.work_s
     stay_s = float(done_s[0])
@@ -151,7 +166,7 @@ def _choose(found: list[Course], outcome: Outcome, context: Context, error: floa
         by_split[first] = max(by_split.get(first, -np.inf), gain_s)
     trouble_s = context.config.flip_s * np.array([course.flips(current) for course in found])
     at = int(np.argmax(gains - trouble_s))
-    needed_s = (LEAST_GAIN + ERROR_WEIGHT * error) * stay_s + float(trouble_s[at])
+    needed_s = factor * (LEAST_GAIN + ERROR_WEIGHT * error) * stay_s + float(trouble_s[at])
     answers_per_s = np.asarray(_WEIGHTS @ outcome.answers)
     return _Best(found[at], float(gains[at]), needed_s, stay_s, answers_per_s, by_split)
 

@@ -13,6 +13,9 @@ from prorsa.forecast.frame import Frame
 _REQUESTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 RESERVED_TOKENS: Final = 512
 """KV that decode keeps free for each request it holds (SGLang ``--num-reserved-decode-tokens``, default)."""
+_FEW: Final = 16
+"""Requests that a typical one counts for in the mean context of those that decode: contexts spread by about their mean,
+so that of so many the mean is within a quarter."""
 _FIT: Final = 0.5
 """Of a rank's KV the room of half a request stays empty on average: the next in line does not fit what is left."""
 
@@ -29,11 +32,10 @@ def known_state(context: Context) -> PoolState | str:
     if frame.mean_output_tokens <= 0.0 or frame.requests_per_s <= 0.0:
         return "traffic"
     new_tokens, prefix_tokens = _request_tokens(context, frame)
-    context_tokens = mean_context_tokens(frame)
+    context_tokens = _context_tokens(frame)
     away = max(frame.live_trajectories - frame.waiting_requests - frame.decode_batch, 0)
     return PoolState(
         away=away,
-        away_s=max(away / frame.requests_per_s, 1.0),
         waiting=frame.waiting_requests,
         waiting_tokens=frame.backlog_tokens + frame.retry_backlog_tokens,
         decoding=frame.decode_batch,
@@ -55,23 +57,26 @@ def _request_tokens(context: Context, frame: Frame) -> tuple[float, float]:
     return new_tokens, max(frame.mean_new_tokens + frame.mean_prefix_tokens - new_tokens, 0.0)
 
 
-def arrival_shares(frame: Frame) -> Array | None:
-    """What of the arrivals' mean their low, middle and high quantile come to over the longest horizon: ``[3]``.
+def arrival_spread(frame: Frame, weights: Array) -> Array | None:
+    """Low, middle and high quantile of the arrivals of the longest horizon, by their weighted mean: ``[3]``.
 
-    Quantiles are corrected by what has come so far and the mean is not. None where the forecast has no quantiles.
+    None where the forecast has no quantiles. They are corrected by what has come so far, in tokens: how many requests
+    come is better taken from the frame.
     """
     total = frame.get("prefill", max(row.horizon_s for row in frame.rows))
-    expected = total.mean - frame.backlog_tokens
-    if expected <= 0.0 or total.p10 is None or total.p50 is None or total.p90 is None:
+    if total.p10 is None or total.p50 is None or total.p90 is None:
         return None
-    quantiles = np.array([total.p10, total.p50, total.p90])
-    return np.asarray(np.maximum(quantiles - frame.backlog_tokens, 0.0) / expected)
+    quantiles = np.maximum(np.array([total.p10, total.p50, total.p90]) - frame.backlog_tokens, 0.0)
+    mean = float(weights @ quantiles)
+    return np.asarray(quantiles / mean) if mean > 0.0 else None
 
 
-def mean_context_tokens(frame: Frame) -> float:
-    """Prompt and output of a typical request."""
-    context_tokens = frame.mean_context_tokens
-    return context_tokens or max(frame.mean_new_tokens + frame.mean_prefix_tokens + frame.mean_output_tokens, 1.0)
+def _context_tokens(frame: Frame) -> float:
+    """Prompt and output of a request that decodes: those that do, and typical ones where few do, which say little."""
+    typical = max(frame.mean_new_tokens + frame.mean_prefix_tokens + frame.mean_output_tokens, 1.0)
+    if frame.mean_context_tokens is None:
+        return typical
+    return (frame.decode_batch * frame.mean_context_tokens + _FEW * typical) / (frame.decode_batch + _FEW)
 
 
 def decode_places(profile: Profile, kv_capacity: int, context_tokens: float) -> float:
@@ -90,7 +95,8 @@ def prefill_rate(profile: Profile, requests: int, new_tokens: float, prefix_toke
     chunk = min(max(round(new_tokens * pieces), 1), profile.chunk_tokens)
     share = max(round(chunk / pieces), 1)
     count = max(chunk // share, 1)
-    work = RankWork(chunks=((share, round(prefix_tokens)),) * count)
+    before = prefix_tokens + max(new_tokens - share, 0.0) / 2  # a later chunk attends to those before it too
+    work = RankWork(chunks=((share, round(before)),) * count)
     idle = RankWork()
     busy = max(round(occupied), 1)
     step_s = step_parts(profile, [work] * busy + [idle] * (profile.ranks - busy)).step_s

@@ -12,7 +12,6 @@ _SECONDS: Final = 60
 _TABLE: Final = np.ones(2)
 _STATE: Final = PoolState(
     away=1.0,
-    away_s=1.0,
     waiting=1.0,
     waiting_tokens=1.0,
     decoding=1.0,

@@ -16,7 +16,7 @@ from prorsa.control.solver import Bounds
 SECONDS = 60
 FREE = Flipping(parallel=2, flip_s=2.0, to_decode_lost=(), to_prefill_lost=0.0)
 STATE = PoolState(
-    away=0.0, away_s=10.0, waiting=0.0, waiting_tokens=0.0, decoding=0.0, new_tokens=1_000.0, prefix_tokens=9_000.0,
+    away=0.0, waiting=0.0, waiting_tokens=0.0, decoding=0.0, new_tokens=1_000.0, prefix_tokens=9_000.0,
     output_tokens=100.0, places=20.0, requests=np.array([1.0, 20.0]), prefill_tokens_per_s=np.array([1e4, 1e4]),
     decode_step_s=np.array([0.05, 0.05]), cached_share=np.ones(9),
 )  # fmt: skip
@@ -26,8 +26,8 @@ def staying(prefill: int, decode: int) -> Plans:
     return lay_out([Course(prefill)], prefill, prefill + decode, SECONDS, FREE)
 
 
-def arrivals(tokens_per_s: float) -> np.ndarray:
-    return np.full((1, SECONDS), tokens_per_s)
+def arrivals(requests_per_s: float) -> np.ndarray:
+    return np.full((1, SECONDS), requests_per_s)
 
 
 def test_prefill_works_a_backlog_off_at_its_rate() -> None:
@@ -54,18 +54,36 @@ def test_what_decode_has_no_room_for_waits() -> None:
 def test_the_work_of_a_second_counts_as_often_as_it_weighs() -> None:
     state = replace(STATE, waiting=1_000.0, waiting_tokens=1e6, places=1e6)
     plans, twice = staying(2, 2), np.full(SECONDS, 2.0)
-    once = run_plans(state, plans, arrivals(100.0)).work_s
-    assert run_plans(state, plans, arrivals(100.0), twice).work_s == pytest.approx(2.0 * once)
-    assert run_plans(state, plans, arrivals(100.0), np.zeros(SECONDS)).work_s == pytest.approx(0.0)
+    once = run_plans(state, plans, arrivals(0.1)).work_s
+    assert run_plans(state, plans, arrivals(0.1), twice).work_s == pytest.approx(2.0 * once)
+    assert run_plans(state, plans, arrivals(0.1), np.zeros(SECONDS)).work_s == pytest.approx(0.0)
 
 
-@given(tokens_per_s=st.floats(0.0, 1e5), lost=st.floats(0.0, 1.0))
-def test_losing_prefixes_never_gets_more_done(tokens_per_s: float, lost: float) -> None:
+@given(prefill=st.integers(1, 7), then=st.integers(1, 7), places=st.floats(1.0, 50.0))
+def test_no_course_gets_more_done_than_there_is(prefill: int, then: int, places: float) -> None:
+    """Whoever waits is answered once where nobody returns, also on a course that first lags behind staying."""
+    state = replace(STATE, waiting=300.0, waiting_tokens=3e5, places=places)
+    plans = lay_out([Course(4), Course(prefill, 0, then, 20)], 4, 8, SECONDS, FREE)
+    done = run_plans(state, plans, arrivals(0.0))
+    most_s = 300.0 * (state.prefill_work_s + state.decode_work_s)
+    assert (done.work_s <= most_s * (1.0 + 1e-9)).all()
+
+
+def test_beyond_the_forecast_trajectories_return_as_they_did_at_its_end() -> None:
+    # Of 100 away two return each second, are prefilled at once, and are answered in a few seconds: a steady cycle.
+    state = replace(STATE, away=100.0, decoding=4.0, output_tokens=40.0)
+    short, long = np.full((1, 30), 2.0), np.full((1, SECONDS), 2.0)
+    both = [run_plans(state, staying(2, 2), arriving).answers[0, -1] for arriving in (short, long)]
+    assert both[0] == pytest.approx(both[1], rel=0.05)
+
+
+@given(requests_per_s=st.floats(0.0, 100.0), lost=st.floats(0.0, 1.0))
+def test_losing_prefixes_never_gets_more_done(requests_per_s: float, lost: float) -> None:
     kept = staying(2, 2)
     cold = Plans(kept.prefill, kept.decode, kept.lost_share.copy(), kept.moved)
     cold.lost_share[0, 0] = lost
     state = replace(STATE, away=50.0)
-    both = [run_plans(state, plan, arrivals(tokens_per_s)).work_s[0, 0] for plan in (kept, cold)]
+    both = [run_plans(state, plan, arrivals(requests_per_s)).work_s[0, 0] for plan in (kept, cold)]
     assert both[1] <= both[0] * (1.0 + 1e-9)
 
 
@@ -100,6 +118,14 @@ def test_a_prefill_step_of_one_rank_takes_nearly_as_long_as_one_of_eight() -> No
     profile = load_profile("dsv32-h200-dp8")
     alone, full = (prefill_rate(profile, n, 1_000.0, 50_000.0) for n in (1, 256))
     assert 3.0 * alone < full < 8.0 * alone
+
+
+def test_later_chunks_of_a_long_prompt_attend_to_those_before() -> None:
+    profile = load_profile("qwen3-32b-h200-tp2")
+    for new_tokens in (16_384.0, 40_960.0):
+        assert prefill_rate(profile, 1, new_tokens, 0.0) == pytest.approx(
+            profile.prefill_tokens_per_s(new_tokens), rel=0.05
+        )
 
 
 def test_tables_rise_with_the_requests() -> None:
