@@ -92,8 +92,9 @@ class PrefillDemand:
         counts += found[:, None] * outlook.appended
         answer = cycle.uncached_output * cycle.answer_tokens
         counts[:, SIZE_GRID.index(answer)] += found * (answer >= 1.0)
-        contexts, number = outlook.expected.contexts, outlook.expected.totals[4]
+        contexts, (number, moved, missed) = outlook.expected.contexts, outlook.expected.totals[4:7]
         if number > 0:
+            counts[:, SIZE_GRID.index(missed / max(moved, 1e-9))] += found * moved / number
             mean = outlook.mean_context_tokens
             missed = share * mean + cycle.answer_tokens + cycle.appended_tokens
             counts += (second * lost)[:, None] * scaled(contexts / number, mean, missed)

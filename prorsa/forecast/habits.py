@@ -19,6 +19,10 @@ IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
 """Idle times in octaves of seconds."""
 
 
+LOST_FROM: Final = 0.1
+"""A prompt that misses at least this share of its previous one in the cache has lost its context."""
+
+
 class FirstShare:
     """How much of a first prompt is computed: a forgetting mean by tokens, apart for those that siblings come before.
 
@@ -165,13 +169,14 @@ class LossTables(NamedTuple):
 
 
 class LossModel:
-    """Whether a returning prompt finds its context in the cache, by how long that lay idle; and what is gone if not.
+    """Whether a returning prompt finds its context in a cache when it becomes ready, by how long that lay idle; and
+    what is gone if not.
 
     Two causes look alike: caches drop what was used longest ago, so that the chance rises with the idle time; and some
     prompts keep only a part of the context before (rewritten or compacted ones), second prompts much more often. Idle
-    times with few observations lean on a line through the others, from ``prior`` at none; a longer wait than any seen
-    counts as the longest seen. (Leaning on shorter waits alone would be a trap: where all wait for minutes and find
-    nothing, a backlog taken for cached would let the waits look short, and so the backlog cached.)
+    times with few observations lean on a line through the others, from ``prior`` at none; a longer time than any seen
+    counts as the longest seen. What goes while a prompt waits is another matter: see
+    :class:`~prorsa.forecast.waiting.WaitLoss` and :mod:`prorsa.forecast.moves`.
 
     Args:
         half_life: observations of an idle time after which one counts half; short, since pressure on the caches moves.
@@ -189,9 +194,9 @@ class LossModel:
         self.tables = LossTables(self._lost, self._gone, self._centres)
         self.refresh()
 
-    def add(self, idle_s: float, gone: float, *, second: bool, lost: bool) -> None:
-        """A context that lay idle for ``idle_s`` was found, or ``lost``: then the share ``gone`` of it was missing."""
-        at = 0 if second else 1, IDLE_GRID.index(idle_s)
+    def add(self, idle_s: float, gone: float, *, second: bool) -> None:
+        """Of a context that lay idle for ``idle_s`` when its prompt became ready, the share ``gone`` was missing."""
+        at, lost = (0 if second else 1, IDLE_GRID.index(idle_s)), gone >= LOST_FROM
         for sums, value in ((self._seen, 1.0), (self._lost, float(lost)), (self._gone, gone * lost)):
             sums[at] = sums[at] * self._keep + value
 
@@ -204,6 +209,6 @@ class LossModel:
     def refresh(self) -> None:
         """Take in what was added."""
         chance = loss_chances(self._seen, self._lost, self._prior, self._STRENGTH)
-        pooled = (self._gone.sum() + 0.9) / (self._lost.sum() + 1.0)
+        pooled = (self._gone.sum(axis=1, keepdims=True) + 0.9) / (self._lost.sum(axis=1, keepdims=True) + 1.0)
         share = (self._gone + self._STRENGTH * pooled) / (self._lost + self._STRENGTH)
         self.tables = LossTables(chance, np.minimum(share, 1.0), self._centres)

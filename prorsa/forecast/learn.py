@@ -5,8 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.habits import EndModel, FirstShare, LossModel, Transitions
+from prorsa.forecast.habits import LOST_FROM, EndModel, FirstShare, LossModel, Transitions
 from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, SizeModel
+from prorsa.forecast.moves import MOVES_FROM, MoveModel
 from prorsa.forecast.priors import Expectant
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
@@ -29,8 +30,8 @@ _PRIORS: Final[dict[Wait, Prior]] = {
 }
 _KEEP_CLASSES: Final = 0.99
 """How the mix of classes of what is dispatched forgets, a dispatch."""
-_LOST_FROM: Final = 0.1
-"""A prompt that misses at least this share of its previous one in the cache has lost its context."""
+_MOMENT_S: Final = 1.0
+"""While a prompt waits for less than this, hardly anything is evicted: what is missing elsewhere is at home."""
 
 
 class Learner:
@@ -39,7 +40,8 @@ class Learner:
     Attributes:
         waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens) last.
         appended: tokens that the result of an action appends to the context, by action and class of turns.
-        losses: whether a returning prompt no longer finds its context cached.
+        losses: whether a returning prompt no longer finds its context cached anywhere.
+        moves: whether a turn leaves its context behind.
         wait_losses: how much of what the router's index counts as cached at home is gone after a wait.
         transitions: which action follows which.
         ends: whether a trajectory ends with a turn.
@@ -58,6 +60,7 @@ class Learner:
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
         self.appended = SizeModel(prior_tokens=500.0, per_group=TURN_BUCKETS)
         self.losses = LossModel()
+        self.moves = MoveModel()
         self.wait_losses = WaitLoss()
         self.transitions = Transitions()
         self.ends = EndModel()
@@ -152,15 +155,37 @@ class Learner:
         before = request.previous_prompt_tokens
         if before is None or request.flushed:
             return
-        gone = min(max(uncached - max(request.prompt_tokens - before, 0), 0) / max(before, 1), 1.0)
-        lost = gone >= _LOST_FROM
-        if request.answered_s is not None and request.prefilled_s is not None:
-            self.losses.add(request.prefilled_s - request.answered_s, gone, second=request.turn == 1, lost=lost)
+        lost = self._learn_lost(request, uncached, before)
         self._learn_wait(request, uncached)
         grown = _grown(request)
         if not lost and grown is not None and grown >= 0 and request.previous_output_tokens:
             self._again[0] += min(max(uncached - grown, 0.0), request.previous_output_tokens)
             self._again[1] += request.previous_output_tokens
+
+    def _learn_lost(self, request: Request, uncached: int, before: int) -> bool:
+        """Whether a context was missed: gone from every cache, or left behind at a home that was crowded."""
+        fresh = max(request.prompt_tokens - before, 0)
+        gone = _share(uncached - fresh, before)
+        if request.answered_s is None or request.prefilled_s is None:
+            return gone >= LOST_FROM
+        found = request.ready_index_tokens
+        if found is None:  # all that was lost was lost by then
+            self.losses.add(request.prefilled_s - request.answered_s, gone, second=request.turn == 1)
+            return gone >= LOST_FROM
+        missing = _share(found - fresh, before)
+        self.losses.add(request.ready_s - request.answered_s, missing, second=request.turn == 1)
+        if missing >= LOST_FROM:
+            return True
+        held = request.prompt_tokens - found
+        later = _share(uncached - found, held)
+        waited_s = max((request.admitted_s or request.ready_s) - request.ready_s, 0.0)
+        moved = request.home not in (None, 0)
+        if moved and (request.crowding_sent >= MOVES_FROM or waited_s < _MOMENT_S):
+            self.moves.add(request.crowding, held, later)
+            return True
+        if later < LOST_FROM:
+            self.moves.add(request.crowding, held, 0.0)
+        return later >= LOST_FROM
 
     def _learn_wait(self, request: Request, uncached: int) -> None:
         index = request.ready_index_tokens
@@ -195,6 +220,7 @@ class Learner:
         self.first_prompts.refresh(MAX_WORKLOADS)
         self.transitions.refresh(keys.actions, keys.workload_of)
         self.losses.refresh()
+        self.moves.refresh()
         self.wait_losses.refresh()
         self.ends.refresh()
 
@@ -210,8 +236,14 @@ class Learner:
         """Tokens that will be lost while a request waits for its admission."""
         if request.answered_s is None or request.admitted_s is not None:
             return 0.0
-        gone = float(self.wait_losses.after(np.array(self.new_wait_s)))
-        return gone * (request.prompt_tokens - (request.index_tokens or 0))
+        held = request.prompt_tokens - (request.index_tokens or 0)
+        left = 0.0 if request.placed else self.moves.missing_of(request.crowding, held)
+        return (1.0 - (1.0 - self.lost_in_wait) * (1.0 - left)) * held
+
+    @property
+    def lost_in_wait(self) -> float:
+        """Share of a context that is gone from where it was found when a request that arrives now is prefilled."""
+        return float(self.wait_losses.after(np.array(self.new_wait_s))) if self.new_wait_s > 0.0 else 0.0
 
     def expected_uncached(self, request: Request) -> float:
         """Uncached tokens of a request: by the router's index and what may be lost before its prefill; without an
@@ -227,6 +259,11 @@ class Learner:
         if request.turn == 0 or len(self.appended.means) == 0:
             return float(request.prompt_tokens)
         return float(min(self.appended.means[0], request.prompt_tokens))
+
+
+def _share(part: float, whole: float) -> float:
+    """From 0 to 1."""
+    return min(max(part / max(whole, 1.0), 0.0), 1.0)
 
 
 def _grown(request: Request) -> float | None:

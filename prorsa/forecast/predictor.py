@@ -72,7 +72,7 @@ class Predictor:
         self.table = TrajectoryTable(self._learner, keys, stale_s=self.config.stale_s)
         self._plan = RunPlan(self._learner)
         self._steps = Steps(horizons_s)
-        self._lookout = Lookout(self._steps, self._learner, self._plan)
+        self._lookout = Lookout(self._steps, self._learner, self._plan, self.table.ranks)
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._combiners = {(target, h): Combiner(h, len(BaselineSet.NAMES)) for target in TARGETS for h in horizons_s}
@@ -124,6 +124,7 @@ class Predictor:
         serving = ranks.serving(self._plan.serves_prefill)
         service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
         queue = make_queue(columns, t_s, typical, service, learner.wait_losses, learner.first_share.of_siblings)
+        ranks.note_work(queue.rank_work, service.serving)
         learner.new_wait_s = queue.new_wait_s
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted

@@ -25,6 +25,8 @@ class Ranks:
     """The data-parallel ranks that have been heard of, and how fast one prefills while requests wait.
 
     Attributes:
+        work: float64[ranks], tokens to compute of each rank's queue as of the last tick, what waits for it included.
+        least_work: the least of those that serve.
         saturated: whether requests wait for admission. While none does, steps are not full, and how long they take
             says nothing of how much a rank could do.
     """
@@ -33,6 +35,8 @@ class Ranks:
         self.worker_of: list[str] = []
         self._index: dict[tuple[str, int], int] = {}
         self._idle_since_s: list[float] = []
+        self.work: Array = np.zeros(0)
+        self.least_work = 0.0
         self.saturated = True
         self._speed = Recent(prior=4000.0, memory=30.0, prior_weight=1.0)
         self._ahead_s = Recent(prior=0.5, memory=64.0, prior_weight=4.0)
@@ -64,6 +68,20 @@ class Ranks:
             self.worker_of.append(worker_id)
             self._idle_since_s.append(0.0)
         return found
+
+    def note_work(self, work: Array, serving: NDArray[np.bool_]) -> None:
+        """The queues of this tick: float64[ranks]; empty where no rank is known to serve."""
+        self.work = work
+        self.least_work = float(work[serving].min()) if len(work) else 0.0
+
+    def crowding(self, home: int, saved_tokens: float) -> float:
+        """By how much the queue of a rank is longer than the shortest, as a share of the tokens that it saves a turn.
+
+        0 where the rank is unknown.
+        """
+        if not 0 <= home < len(self.work):
+            return 0.0
+        return max(float(self.work[home]) - self.least_work, 0.0) / max(saved_tokens, 1.0)
 
     def prefilled(self, rank: int, ready_s: float, admitted_s: float, t_s: float, tokens: float) -> None:
         """A rank has computed ``tokens`` of a request, ready at ``ready_s`` and sent to it at ``admitted_s``."""

@@ -33,6 +33,8 @@ class Request:
         ready_index_tokens: the same as it was when the request became ready.
         home: where it is prefilled: 0 for the rank that its context was on last, more for earlier ones, -1 for others;
             None before it is known.
+        crowding: of its home, when it became ready; ``crowding_sent`` when it was sent to a worker. See
+            :mod:`prorsa.forecast.moves`.
         workload: the class of its trajectory.
         action: what came before it: a tool, or the class's beginning; 0 where unknown.
         previous_action: what came before the answer before it; None for first turns or where unknown.
@@ -69,6 +71,8 @@ class Request:
     placed: bool = False
     ready_index_tokens: int | None = None
     home: int | None = None
+    crowding: float = 0.0
+    crowding_sent: float = 0.0
     attempt: int = 0
     admitted_s: float | None = None
     kv_tokens: int = 0

@@ -3,16 +3,13 @@
 Everything is summed up on the way, so that the rest of a tick does not depend on how many there are.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prorsa.forecast.beliefs import Array, Beliefs, Expected, Ints, Places, Slots
 from prorsa.forecast.jit import compiled
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 
 TURN_BUCKETS: Final = 5
 """Classes of turns whose sizes differ: the second, the third and fourth, to the ninth, to the thirtieth, later ones."""
@@ -24,132 +21,10 @@ _REPORT_S: Final = 2.0
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
 _SIZE_PER_OCTAVE: Final = 4
 _DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
-
-
-class Slots(NamedTuple):
-    """The columns of :class:`~prorsa.forecast.columns.Columns` that are read here."""
-
-    state: NDArray[np.int8]
-    key: Ints
-    workload: Ints
-    action: Ints
-    turn: Ints
-    since_s: Array
-    expected_s: Array
-    prompt_tokens: Array
-    output_tokens: Array
-    output_at_s: Array
-    answered_s: Array
-    flushed: Flags
-    sibling: Flags
-
-
-class Places(NamedTuple):
-    """How far each slot is in its wait of kind ``key`` (-1 for none): ``x`` now, ``x + speed * t`` in ``t`` seconds."""
-
-    key: Ints
-    x: Array
-    speed: Array
-
-
-class Beliefs(NamedTuple):
-    """What the models say, for one tick.
-
-    Attributes:
-        cumulative, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
-        output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
-        appended: float64[actions * TURN_BUCKETS], mean tokens that an action's result appends.
-        ends_by_turn, ends_by_context: see :class:`~prorsa.forecast.habits.EndTables`.
-        loss_chance, loss_share, loss_centres: see :class:`~prorsa.forecast.habits.LossTables`.
-        first_share: float64[3], uncached share of first prompts: without and with a sibling before, of all.
-        output_rate: output tokens a second of one request.
-        pause_s: how long the workers stand still from now on.
-        wait_s: how long a request that arrives now waits for admission.
-        uncached_output: share of an answer that the next prefill computes again.
-        first_tokens: mean first prompt.
-    """
-
-    cumulative: Array
-    slope: Array
-    edges: Array
-    output_key: Ints
-    output_mean: Array
-    appended: Array
-    ends_by_turn: Array
-    ends_by_context: Array
-    loss_chance: Array
-    loss_share: Array
-    loss_centres: Array
-    first_share: Array
-    output_rate: float
-    pause_s: float
-    wait_s: float
-    uncached_output: float
-    first_tokens: float
-
-
-class Expected(NamedTuple):
-    """Sums over the live trajectories, between edges of the time axis; horizons are some of the edges.
-
-    Attributes:
-        tool, box: float64[3, edges], requests that become ready after a tool (a start-up), their uncached tokens and
-            their prompt tokens.
-        going: float64[3, edges], answers that end and after which the trajectory goes on, contexts and outputs then.
-        ending: float64[edges], answers that end their trajectory; ``rewarded`` float64[edges], rewards that end.
-        released: float64[edges], KV tokens of answers that end.
-        counts: float64[horizons, size bins], intensity of uncached parts of known size; ``sure`` float64[horizons],
-            tokens that are as good as certain.
-        found: float64[horizons, actions * TURN_BUCKETS], requests that find their context, by what is appended.
-        admissible, admissible2: float64[horizons, size bins], sums of chances (and of their squares) of requests, by
-            prompt + answer; ``squares`` float64[horizons], sums of squared chances times tokens.
-        coming: float64[actions * TURN_BUCKETS], that will go on after an answer, by action before it and turn.
-        answering: float64[actions], trajectories whose next answer is still to begin, by the action before it.
-        contexts: float64[size bins], trajectories past their first turn, by prompt.
-        finish_variance: float64[horizons], variance of the KV that answers release.
-        totals: float64[5]: live, decoding, KV tokens of what decodes, contexts past the first turn, their number.
-    """
-
-    tool: Array
-    box: Array
-    going: Array
-    ending: Array
-    rewarded: Array
-    released: Array
-    counts: Array
-    sure: Array
-    found: Array
-    admissible: Array
-    admissible2: Array
-    squares: Array
-    coming: Array
-    answering: Array
-    contexts: Array
-    finish_variance: Array
-    totals: Array
-
-
-def nothing_expected(edges: int, horizons: int, sizes: int, actions: int) -> Expected:
-    """All sums at 0."""
-    zeros = np.zeros
-    return Expected(
-        tool=zeros((3, edges)),
-        box=zeros((3, edges)),
-        going=zeros((3, edges)),
-        ending=zeros(edges),
-        rewarded=zeros(edges),
-        released=zeros(edges),
-        counts=zeros((horizons, sizes)),
-        sure=zeros(horizons),
-        found=zeros((horizons, actions * TURN_BUCKETS)),
-        admissible=zeros((horizons, sizes)),
-        admissible2=zeros((horizons, sizes)),
-        squares=zeros(horizons),
-        coming=zeros(actions * TURN_BUCKETS),
-        answering=zeros(actions),
-        contexts=zeros(sizes),
-        finish_variance=zeros(horizons),
-        totals=zeros(5),
-    )
+CROWDED: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 3.0)
+"""From which crowding on each class of homes begins; those below the first are told apart by the context."""
+MOVE_CELLS: Final = len(CROWDED) + 10
+"""Classes of crowded homes, then contexts in octaves."""
 
 
 @compiled
@@ -234,20 +109,81 @@ def end_chances(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> Array:
 
 
 @compiled
-def _loss(m: Beliefs, second: int, idle_s: float) -> tuple[float, float]:
+def _lost(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
+    """Chance that a context is lost that has lain idle for ``idle_s`` when its prompt becomes ready, and the share of
+    it that goes: then, or while the prompt waits.
+    """
+    lost, share = _loss(m, row, idle_s)
+    later = (1.0 - lost) * m.lost_in_wait
+    if lost + later <= 0.0:
+        return 0.0, 1.0
+    return lost + later, (lost * share + later) / (lost + later)
+
+
+@compiled
+def _loss(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
     """Chance that a context is lost after ``idle_s``, and the share that goes, between the centres of the bins."""
     c = m.loss_centres
     if idle_s <= c[0]:
-        return m.loss_chance[second, 0], m.loss_share[second, 0]
+        return m.loss_chance[row, 0], m.loss_share[row, 0]
     last = len(c) - 1
     if idle_s >= c[last]:
-        return m.loss_chance[second, last], m.loss_share[second, last]
+        return m.loss_chance[row, last], m.loss_share[row, last]
     at = 0
     while c[at + 1] < idle_s:
         at += 1
     f = (idle_s - c[at]) / (c[at + 1] - c[at])
-    chance = (1.0 - f) * m.loss_chance[second, at] + f * m.loss_chance[second, at + 1]
-    return chance, (1.0 - f) * m.loss_share[second, at] + f * m.loss_share[second, at + 1]
+    chance = (1.0 - f) * m.loss_chance[row, at] + f * m.loss_chance[row, at + 1]
+    return chance, (1.0 - f) * m.loss_share[row, at] + f * m.loss_share[row, at + 1]
+
+
+@compiled
+def lost_by(m: Beliefs, idle_s: Array) -> tuple[Array, Array]:
+    """Of later prompts that become ready after so much idle time: see :func:`_lost`. Two float64[n]."""
+    lost, share = np.empty(len(idle_s)), np.empty(len(idle_s))
+    for i in range(len(idle_s)):
+        lost[i], share[i] = _lost(m, 1, idle_s[i])
+    return lost, share
+
+
+@compiled
+def _move_cell(crowding: float, saved_tokens: float) -> int:
+    if crowding < CROWDED[0]:
+        return len(CROWDED) + _log_bin(saved_tokens, _CONTEXT_LOW, 1, MOVE_CELLS - len(CROWDED))
+    cell = 0
+    while cell < len(CROWDED) - 1 and crowding >= CROWDED[cell + 1]:
+        cell += 1
+    return cell
+
+
+@compiled
+def move_cell(crowding: float, saved_tokens: float) -> int:
+    """The class of a home by its crowding, or by the tokens that it saves."""
+    return _move_cell(crowding, saved_tokens)
+
+
+@compiled
+def move_cells(crowding: Array, saved_tokens: Array) -> NDArray[np.intp]:
+    """The classes of several."""
+    cells = np.empty(len(crowding), np.intp)
+    for i in range(len(cells)):
+        cells[i] = _move_cell(crowding[i], saved_tokens[i])
+    return cells
+
+
+@compiled
+def _moved(m: Beliefs, home: int, context: float, ahead_s: float) -> tuple[float, float]:
+    """Chance that a turn that becomes ready ``ahead_s`` from now leaves its context behind, and tokens missed then.
+
+    Until then the ranks work their queues off; what joins them meanwhile joins the shortest.
+    """
+    crowding = 0.0
+    if home >= 0 and home < len(m.rank_work):
+        done = m.rank_tokens_per_s * ahead_s
+        excess = max(m.rank_work[home] - done, 0.0) - max(m.least_work - done, 0.0)
+        crowding = max(excess, 0.0) / max(context, 1.0)
+    cell = _move_cell(crowding, context)
+    return m.move_chance[cell], m.move_share[cell] * context
 
 
 @compiled
@@ -310,11 +246,12 @@ def _tool(
     e, before = 0, 0.0
     for h in range(len(horizons)):
         ahead_s = edges_s[horizons[h]]
-        lost, share = _loss(m, 0 if turn == 1 else 1, idle_s + 0.5 * ahead_s + m.wait_s)
+        lost, share = _lost(m, 0 if turn == 1 else 1, idle_s + 0.5 * ahead_s)
         if s.flushed[i]:
             lost, share = 1.0, 1.0
         lost_tokens = share * s.prompt_tokens[i] + answer + appended
-        new = (1.0 - lost) * (known + appended) + lost * lost_tokens
+        moved, missed = _moved(m, s.home[i, 0], s.prompt_tokens[i], 0.5 * ahead_s)
+        new = (1.0 - lost) * (known + appended + moved * missed) + lost * lost_tokens
         while e <= horizons[h]:
             step = reached[e] - before
             before = reached[e]
@@ -324,6 +261,7 @@ def _tool(
             e += 1
         chance = reached[horizons[h]]
         _add_known(out, h, chance * (1.0 - lost), known)
+        _add_known(out, h, chance * (1.0 - lost) * moved, missed)
         _add_known(out, h, chance * lost, lost_tokens)
         out.found[h, cell] += chance * (1.0 - lost)
         _add_admissible(out, h, index, chance, size)
@@ -371,6 +309,7 @@ def scan(
 ) -> None:
     """Sum up what is expected of every live trajectory; ``horizons`` are indices of edges, ascending."""
     reached = np.empty(len(edges_s))
+    later_s = 0.5 * edges_s[-1]
     for i in range(len(s.state)):
         state = s.state[i]
         if state == _FREE:
@@ -380,6 +319,9 @@ def scan(
             out.contexts[_size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
             out.totals[3] += s.prompt_tokens[i]
             out.totals[4] += 1.0
+            moved, missed = _moved(m, s.home[i, 0], s.prompt_tokens[i], later_s)
+            out.totals[5] += moved
+            out.totals[6] += moved * missed
         if state in (_READY, _PREFILL):
             out.answering[s.action[i]] += 1.0
             out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0

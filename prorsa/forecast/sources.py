@@ -11,22 +11,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
 from prorsa.forecast.columns import Columns
 from prorsa.forecast.flow import Cycle, Pool, Streams, flow
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
 from prorsa.forecast.plan import RunPlan
-from prorsa.forecast.scan import (
-    TURN_BUCKETS,
-    Beliefs,
-    Expected,
-    Places,
-    Slots,
-    end_chances,
-    nothing_expected,
-    place,
-    scan,
-)
+from prorsa.forecast.ranks import Ranks
+from prorsa.forecast.scan import TURN_BUCKETS, end_chances, lost_by, place, scan
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
 
@@ -141,7 +133,7 @@ class Outlook:
     def mean_new_tokens(self) -> float:
         """Expected uncached tokens of requests that come back."""
         c = self.cycle
-        found = c.uncached_output * c.answer_tokens + c.appended_tokens
+        found = c.uncached_output * c.answer_tokens + c.appended_tokens + c.moved_tokens
         chance, share = self.lost
         missed = share * self.mean_context_tokens + c.answer_tokens + c.appended_tokens
         return (1.0 - chance) * found + chance * missed
@@ -150,15 +142,16 @@ class Outlook:
 class Lookout:
     """Computes an :class:`Outlook` from columns and models; see the module's docstring."""
 
-    def __init__(self, steps: Steps, learner: Learner, plan: RunPlan) -> None:
+    def __init__(self, steps: Steps, learner: Learner, plan: RunPlan, ranks: Ranks) -> None:
         self._steps = steps
         self._learner = learner
+        self._ranks = ranks
         self._plan = plan
         self._at = Places(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
 
     def refresh(self, columns: Columns, t_s: float) -> Slots:
         """Find where each trajectory is in its wait, and bring the models up to date with that."""
-        learner, s = self._learner, _slots(columns)
+        learner, s = self._learner, slots_of(columns)
         learner.meet_classes()
         if len(self._at.key) != columns.capacity:
             self._at = Places(
@@ -174,10 +167,12 @@ class Lookout:
         steps, learner = self._steps, self._learner
         pause_s = self._pause_s(t_s)
         beliefs = self._beliefs(pause_s, queue)
-        expected = nothing_expected(len(steps.edges_s), len(steps.at), SIZE_GRID.bins, learner.keys.actions)
+        expected = nothing_expected(
+            len(steps.edges_s), len(steps.at), SIZE_GRID.bins, learner.keys.actions, len(beliefs.appended)
+        )
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
         ends = end_chances(beliefs, s, queue.slot)
-        cycle, appended, lost = self._cycle(expected, beliefs, ends, queue.new_wait_s)
+        cycle, appended, lost = self._cycle(expected, beliefs, ends)
         burst, burst_by = self._burst(t_s)
         decoding = float(expected.totals[1])
         pool = self._pool(queue, pause_s, decoding, resident, t_s)
@@ -199,10 +194,15 @@ class Lookout:
             loss_chance=learner.losses.tables.chance,
             loss_share=learner.losses.tables.share,
             loss_centres=learner.losses.tables.centres,
+            move_chance=learner.moves.tables.chance,
+            move_share=learner.moves.tables.share,
+            rank_work=queue.rank_work,
+            least_work=self._ranks.least_work,
+            rank_tokens_per_s=self._ranks.tokens_per_s,
             first_share=learner.first_share.shares(),
             output_rate=learner.output_rate.value,
             pause_s=pause_s,
-            wait_s=queue.new_wait_s,
+            lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
             first_tokens=self._first_tokens(),
         )
@@ -213,7 +213,7 @@ class Lookout:
         seen = float(learner.classes @ learner.first_prompts.means[: len(learner.keys.workloads)])
         return self._plan.expected_prompt_tokens or seen
 
-    def _cycle(self, e: Expected, m: Beliefs, ends: Array, wait_s: float) -> tuple[Cycle, Array, tuple[float, float]]:
+    def _cycle(self, e: Expected, m: Beliefs, ends: Array) -> tuple[Cycle, Array, tuple[float, float]]:
         """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
         learner, steps = self._learner, self._steps
         coming = e.coming.reshape(-1, TURN_BUCKETS)
@@ -228,10 +228,7 @@ class Lookout:
         latency_s = learner.prefill_latency_s.value
         output = self._mixed(learner.keys.output_key, answering, m.output_rate, after_s=latency_s)
         gap = _convolve(self._mixed(learner.keys.gap_key, following.sum(axis=1), 1.0), self._fresh(Wait.RETURN))
-        idle_s = np.arange(steps.bins) + 0.5 + wait_s
-        tables = learner.losses.tables
-        lost = np.interp(idle_s, tables.centres, tables.chance[1])
-        gone = np.interp(idle_s, tables.centres, tables.share[1])
+        lost, gone = lost_by(m, steps.ends_s - 0.5)
         first = self._first_tokens()
         answered = e.totals[1] + len(ends)
         ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
@@ -242,6 +239,7 @@ class Lookout:
             start=self._by_class(learner.keys.start_key),
             lost=lost,
             lost_share=gone,
+            moved_tokens=float(e.totals[6]) / max(float(e.totals[4]), 1.0),
             answer_tokens=float(answering @ m.output_mean),
             appended_tokens=float(sizes @ m.appended),
             uncached_output=m.uncached_output,
@@ -380,21 +378,3 @@ class Lookout:
 def _convolve(first: Array, second: Array) -> Array:
     """Distribution of the sum of two whole numbers of seconds, cut off at the horizon."""
     return np.convolve(first, second)[: len(first)]
-
-
-def _slots(columns: Columns) -> Slots:
-    return Slots(
-        columns.state,
-        columns.key,
-        columns.workload,
-        columns.action,
-        columns.turn,
-        columns.since_s,
-        columns.expected_s,
-        columns.prompt_tokens,
-        columns.output_tokens,
-        columns.output_at_s,
-        columns.answered_s,
-        columns.flushed,
-        columns.sibling,
-    )

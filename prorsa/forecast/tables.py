@@ -110,7 +110,6 @@ def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Arr
     bins = seen.shape[1]
     chance = np.empty((2, bins))
     line = _through_known(seen[1], lost[1], prior)
-    highest = 0.0
     for b in range(bins):
         chance[1, b] = (lost[1, b] + strength * line[b]) / (seen[1, b] + strength)
     # Second prompts are lost like others, and besides rewritten, at any idle time alike.
@@ -118,10 +117,32 @@ def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Arr
     for b in range(bins):
         expected = chance[1, b] + max(extra, 0.0) * (1.0 - chance[1, b])
         chance[0, b] = (lost[0, b] + strength * expected) / (seen[0, b] + strength)
-    for b in range(bins):
-        highest = max(highest, chance[1, b])
-        chance[1, b] = highest
+    _make_rise(chance[1], seen[1] + strength)
     return chance
+
+
+@compiled
+def _make_rise(values: Array, weights: Array) -> None:
+    """The closest values that never fall, in place: neighbours that do are replaced by their weighted mean."""
+    n = len(values)
+    level, weight, size = np.empty(n), np.empty(n), np.empty(n, np.int64)
+    blocks = 0
+    for i in range(n):
+        level[blocks], weight[blocks], size[blocks] = values[i], weights[i], 1
+        blocks += 1
+        while blocks > 1 and level[blocks - 2] > level[blocks - 1]:
+            total = weight[blocks - 2] + weight[blocks - 1]
+            level[blocks - 2] = (
+                level[blocks - 2] * weight[blocks - 2] + level[blocks - 1] * weight[blocks - 1]
+            ) / total
+            weight[blocks - 2] = total
+            size[blocks - 2] += size[blocks - 1]
+            blocks -= 1
+    at = 0
+    for block in range(blocks):
+        for _ in range(size[block]):
+            values[at] = level[block]
+            at += 1
 
 
 @compiled

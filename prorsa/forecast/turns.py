@@ -121,9 +121,14 @@ class Turns:
             flushed=bool(columns.flushed[slot]),
             ready_s=t_s,
         )
+        request.crowding = request.crowding_sent = self._crowding(request)
         self._make_current(request, before)
         self._sink.ready(t_s, request)
         return request
+
+    def _crowding(self, request: Request) -> float:
+        held = request.prompt_tokens - (request.ready_index_tokens or 0)
+        return self.ranks.crowding(int(self._columns.home[request.slot, 0]), held)
 
     def turn_over(self, slot: int, *, ended: bool, truncated: bool = False) -> None:
         """The current turn of a trajectory is over; see :meth:`~prorsa.forecast.requests.LifecycleSink.turn_over`."""
@@ -198,6 +203,7 @@ class Turns:
         """A request goes to a worker: the index now counts what its siblings have there."""
         request.placed = True
         if self.is_current(request):
+            request.crowding_sent = max(request.crowding_sent, self._crowding(request))
             self._columns.sibling[request.slot] = False
 
     def restart(self, request: Request, attempt: int) -> None:
@@ -217,6 +223,7 @@ class Turns:
             return
         if isinstance(event, ev.LlmPrefillStart) and self.is_current(request):
             rank = self.ranks.index(event.worker_id, event.dp_rank)
+            request.crowding_sent = max(request.crowding_sent, self._crowding(request))
             request.home = self._columns.prefilled_at(request.slot, rank)
             self._stems.prefilled(request.slot, rank)
         if isinstance(event, ev.LlmPrefillEnd):

@@ -1,7 +1,7 @@
 """The queue before prefill: what waits, and when it will be admitted."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,7 @@ class Queue:
         due_s: when each is admitted; 0 for those that are.
         tokens_per_s: at which all that arrives later is admitted while requests wait.
         waits_s: float64[WAITS], how long a request that arrives now waits, at equally likely ranks, ascending.
+        rank_work: float64[ranks], tokens to compute of each rank's queue; empty where no rank is known to serve.
         saturated: whether the first of those not yet admitted has waited for longer than a moment.
     """
 
@@ -123,6 +124,7 @@ class Queue:
     due_s: Array
     tokens_per_s: float
     waits_s: Array
+    rank_work: Array
     saturated: bool
 
     @property
@@ -206,25 +208,36 @@ def make_queue(
     first = np.isnan(columns.answered_s[slot])
     waited_s = t_s - columns.ready_s[slot]
     tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
-    costs, due_s, rate, waits_s = tokens, np.zeros(len(slot)), service.rate, np.zeros(WAITS)
+    turns = _due(tokens, prompt, homes, admitted, service)
     for _ in range(_PASSES if not admitted.all() else 0):
-        costs, due_s, rate, waits_s = _due(tokens, prompt, homes, admitted, service)
-        gone = np.where(first, 0.0, losses.after(waited_s + due_s))
+        turns = _due(tokens, prompt, homes, admitted, service)
+        gone = np.where(first, 0.0, losses.after(waited_s + turns.due_s))
         gone[columns.flushed[slot]] = 1.0
         expected = np.where(admitted, uncached, uncached + gone * (prompt - uncached))
         tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
     return Queue(
         slot=slot,
-        tokens=costs,
+        tokens=turns.costs,
         computed=columns.computed_tokens[slot],
         prompt_tokens=prompt,
         admitted=admitted,
         retried=columns.retried[slot],
-        due_s=due_s,
-        tokens_per_s=rate,
-        waits_s=waits_s,
+        due_s=turns.due_s,
+        tokens_per_s=turns.tokens_per_s,
+        waits_s=turns.waits_s if not admitted.all() else np.zeros(WAITS),
+        rank_work=turns.rank_work,
         saturated=bool((waited_s[~admitted] > _QUEUED_S).any()),
     )
+
+
+class _Turns(NamedTuple):
+    """What each request costs; else as in :class:`Queue`."""
+
+    costs: Array
+    due_s: Array
+    tokens_per_s: float
+    waits_s: Array
+    rank_work: Array
 
 
 def _due(
@@ -233,7 +246,7 @@ def _due(
     homes: tuple[NDArray[np.int32], Array],
     admitted: NDArray[np.bool_],
     service: Service,
-) -> tuple[Array, Array, float, Array]:
+) -> _Turns:
     """What each costs, when it is admitted, the rate at which later ones are, and how long they wait."""
     ranks, speed = int(service.serving.sum()), service.rank_tokens_per_s
     outstanding = float(tokens[admitted].sum())
@@ -241,8 +254,9 @@ def _due(
         rate = service.admitted_tokens_per_s
         unadmitted = np.where(admitted, 0.0, tokens)
         ahead = np.cumsum(unadmitted) - unadmitted
-        return tokens, np.where(admitted, 0.0, ahead / rate), rate, np.full(WAITS, float(unadmitted.sum()) / rate)
+        waits_s = np.full(WAITS, float(unadmitted.sum()) / rate)
+        return _Turns(tokens, np.where(admitted, 0.0, ahead / rate), rate, waits_s, np.zeros(0))
     costs, ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
     due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
     waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
-    return costs, due_s, service.rate, np.quantile(waits_s, _MIDDLES)
+    return _Turns(costs, due_s, service.rate, np.quantile(waits_s, _MIDDLES), work)

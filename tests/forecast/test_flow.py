@@ -33,6 +33,7 @@ def cycle(**changes):
         start=takes(0),
         lost=np.zeros(K),
         lost_share=np.ones(K),
+        moved_tokens=0.0,
         answer_tokens=50.0,
         appended_tokens=100.0,
         uncached_output=1.0,

@@ -170,7 +170,7 @@ def test_losses_rise_with_idle_time():
     model = LossModel()
     for _ in range(4000):
         idle_s = float(rng.uniform(0.0, 200.0))
-        model.add(idle_s, 1.0, second=False, lost=idle_s > 70.0)
+        model.add(idle_s, float(idle_s > 70.0), second=False)
     model.refresh()
     chances = lost(model, np.array([5.0, 20.0, 100.0, 150.0]))
     assert chances[0] < 0.1
@@ -181,7 +181,7 @@ def test_losses_rise_with_idle_time():
 def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_safe():
     model = LossModel()
     for _ in range(50):
-        model.add(160.0, 1.0, second=False, lost=True)
+        model.add(160.0, 1.0, second=False)
     model.refresh()
     assert lost(model, 90.0) > 0.7
     assert lost(model, 1e4) > 0.9
@@ -191,8 +191,8 @@ def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_sa
 def test_second_prompts_that_are_rewritten_say_nothing_of_later_ones():
     model = LossModel()
     for k in range(300):
-        model.add(4.0, 0.8, second=True, lost=k % 4 == 0)
-        model.add(4.0, 0.0, second=False, lost=False)
+        model.add(4.0, 0.8 * (k % 4 == 0), second=True)
+        model.add(4.0, 0.0, second=False)
     model.refresh()
     assert lost(model, 4.0, second=True) == pytest.approx(0.25, abs=0.05)
     assert lost(model, 60.0, second=True) > 0.15

@@ -1,0 +1,90 @@
+"""How often a turn is prefilled away from the rank that holds its context, because the queue there is too long.
+
+The router sends a turn where the least is computed before its first token: home, unless the queue at home is longer
+than elsewhere by more than home saves. What decides is therefore the *crowding* of a home: by how many tokens its queue
+is longer than the shortest one, as a share of the tokens that home saves. It need not reach 1 when a turn becomes
+ready, since queues move on until the turn's place comes.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.scan import CROWDED, MOVE_CELLS, move_cell, move_cells
+
+Array = NDArray[np.float64]
+
+MOVES_FROM: Final = 0.25
+"""A context that is missed on another rank was left behind if its home was crowded by at least so much when the turn
+was sent; else it was evicted. (Of generated turns that leave a context behind, nineteen in twenty are sent so.)"""
+_PRIOR_CHANCE: Final = np.array([*(0.11, 0.22, 0.31, 0.5, 0.58, 0.8), *[0.04] * (MOVE_CELLS - len(CROWDED))])
+"""Of generated coding trajectories on seed 101, by class of crowding; as low as that wherever home is not crowded."""
+_PRIOR_SHARE: Final = 0.45
+"""What is missed then, of what home would have saved: other ranks may hold older parts of the context."""
+
+
+class MoveTables(NamedTuple):
+    """Chance that a turn leaves its context behind, and the share of what home saves that goes: float64[cells] each."""
+
+    chance: Array
+    share: Array
+
+
+class MoveModel:
+    """Whether a turn leaves its context behind, by the crowding of its home; where that is small, by the context.
+
+    Args:
+        half_life: observations of a class after which one counts half.
+        strength: how many observations what is assumed is worth.
+    """
+
+    def __init__(self, *, half_life: float = 200.0, strength: float = 10.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._strength = strength
+        self._seen, self._moved = np.zeros(MOVE_CELLS), np.zeros(MOVE_CELLS)
+        self._saved, self._gone = np.zeros(MOVE_CELLS), np.zeros(MOVE_CELLS)
+        self.tables = MoveTables(self._moved, self._gone)
+        self.refresh()
+
+    def add(self, crowding: float, saved_tokens: float, gone: float, weight: float = 1.0) -> None:
+        """A turn went home (``gone`` is 0), or elsewhere, where that share of what home would have saved was missing.
+
+        Args:
+            crowding: of its home when it became ready.
+            saved_tokens: tokens of its prompt that home held.
+            gone: from 0 to 1.
+            weight: how many observations it is worth.
+        """
+        at = move_cell(crowding, saved_tokens)
+        tokens = weight * saved_tokens
+        for sums, value in (
+            (self._seen, weight),
+            (self._moved, weight * (gone > 0.0)),
+            (self._saved, tokens),
+            (self._gone, tokens * gone),
+        ):
+            sums[at] = sums[at] * self._keep + value
+
+    def refresh(self) -> None:
+        """Take in what was added."""
+        s = self._strength
+        calm = slice(len(CROWDED), None)
+        prior = _PRIOR_CHANCE.copy()
+        prior[calm] = (self._moved[calm].sum() + s * prior[calm]) / (self._seen[calm].sum() + s)
+        chance = (self._moved + s * prior) / (self._seen + s)
+        # A prior in tokens of the size that the class has had.
+        size = self._saved / np.maximum(self._seen, 1e-9) + (self._seen <= 0.0)
+        missing = (self._gone + s * size * prior * _PRIOR_SHARE) / (self._saved + s * size)
+        self.tables = MoveTables(chance, np.minimum(missing / chance, 1.0))
+
+    def missing_of(self, crowding: float, saved_tokens: float) -> float:
+        """Expected share, of what home holds, that a turn computes again because it leaves it."""
+        cell = move_cell(crowding, saved_tokens)
+        return float(self.tables.chance[cell] * self.tables.share[cell])
+
+    def missing(self, crowding: Array, saved_tokens: Array) -> Array:
+        """The same of several: float64[n]."""
+        cells = move_cells(crowding, saved_tokens)
+        missing: Array = (self.tables.chance * self.tables.share)[cells]
+        return missing
