@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -147,20 +148,25 @@ def _named(names: Iterable[str]) -> str:
 
 
 def estimates(rows: Sequence[dict[str, Any]]) -> str:
-    """How often the promised interval held what then came."""
-    held = [row for row in rows if row["low"] <= row["actual"] <= row["high"]]
+    """How often the promised interval held what one more run, and the very run that was recorded, gained."""
+    held = [row for row in rows if row["low"] <= row["other"] <= row["high"]]
+    very = sum(row["low"] <= row["very"] <= row["high"] for row in rows)
+    width = statistics.median(math.sqrt(row["high"] / row["low"]) for row in rows)
+    kinds = Counter(str(row["verdict"]).partition(" of ")[0].partition(":")[0] for row in rows)
     lines = [
-        f"**{len(held)} of {len(rows)} cells** ({len(held) / len(rows):.0%}) lie within the interval.",
+        f"**{len(held)} of {len(rows)} cells** ({len(held) / len(rows):.0%}) hold one more run; {very} "
+        f"({very / len(rows):.0%}) the very run that was recorded. The median interval is the gain × or ÷ {width:.2f}. "
+        "Verdicts: " + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) + ".",
         "",
-        "| pool | as it ran | seed | promised | 95 % | came | |",
-        "|---|---|---|---|---|---|---|",
+        "| pool | as it ran | seed | promised | 95 % | one more run | the very run | |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         inside = "" if row in held else "**outside**"
         said = "no gain" if str(row["verdict"]).startswith("no gain") else ""
         lines.append(
             f"| {row['scenario']} | `{row['present']}` | {row['seed']} | {row['gain']:.2f}× {said} | "
-            f"{row['low']:.2f}–{row['high']:.2f} | {row['actual']:.2f}× | {inside} |"
+            f"{row['low']:.2f}–{row['high']:.2f} | {row['other']:.2f}× | {row['very']:.2f}× | {inside} |"
         )
     return "\n".join(lines)
 

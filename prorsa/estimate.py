@@ -2,7 +2,9 @@
 
 The recorded trajectories are run as they were, and a few times drawn anew with replacement, each time both ways. The
 gain of a run is the ratio of the main figure; its interval is Student's prediction interval over the logarithms: where
-the gain of one more such run is to be expected. Where it holds 1, no gain can be promised.
+the gain of one more such run is to be expected. Draws scatter around the recording; but the recording is itself one
+run, which lies as far from what is usual as the run to come will. So that scatter counts twice. Where the interval
+holds 1, no gain can be promised.
 """
 
 import math
@@ -85,20 +87,27 @@ def estimate(
     """
     if draws < 2:
         raise ConfigError(f"draws is {draws}: an interval needs at least 2")
-    generator = np.random.default_rng(seed)
-    workloads = [workload, *(resampled(workload, generator) for _ in range(draws))]
+    workloads = drawn(workload, draws, seed)
     pairs: list[tuple[Run, Run]] = []
-    for number, drawn in enumerate(workloads):
+    for number, each in enumerate(workloads):
         progress(f"pair {number + 1} of {len(workloads)}")
-        pairs.append((_run(present, drawn, seed), _run(prorsa, drawn, seed)))
-    return _estimate(pairs)
+        pairs.append((run_side(present, each, seed), run_side(prorsa, each, seed)))
+    return estimated(pairs)
 
 
-def _estimate(pairs: list[tuple[Run, Run]]) -> Estimate:
+def drawn(workload: Workload, draws: int, seed: int) -> list[Workload]:
+    """The workload as it was, and ``draws`` times drawn anew."""
+    generator = np.random.default_rng(seed)
+    return [workload, *(resampled(workload, generator) for _ in range(draws))]
+
+
+def estimated(pairs: list[tuple[Run, Run]]) -> Estimate:
+    """What pairs of runs, at least 2, as it is and under Prorsa, come to; the first is of the recording as it was."""
     figure = main_figure([run for pair in pairs for run in pair])
     logs = [math.log(figure.gain(_of(figure, new), _of(figure, old))) for old, new in pairs]
     mean, count = statistics.fmean(logs), len(logs)
-    half = student_95(count - 1) * statistics.stdev(logs) * math.sqrt(1.0 + 1.0 / count)
+    # Of the run to come and of the recording, each from what is usual; and of the mean over the draws.
+    half = student_95(count - 1) * statistics.stdev(logs) * math.sqrt(2.0 + 1.0 / count)
     flips = sum(float(str(new["flips"])) for _, new in pairs)
     hours = sum(float(str(new["makespan_s"])) for _, new in pairs) / 3600.0
     return Estimate(
@@ -120,7 +129,12 @@ def _of(figure: Figure, run: Run) -> float:
     return value
 
 
-def _run(side: Side, workload: Workload, seed: int) -> Run:
+def run_side(side: Side, workload: Workload, seed: int) -> Run:
+    """One run of a workload.
+
+    Raises:
+        ConfigError: if the side cannot be simulated.
+    """
     plan = make_plan(side.scenario, policy=side.policy, run_id="estimate", seed=seed, scored=False)
     if side.accepted_tokens != 1.0:
         assert plan.control.profile is not None

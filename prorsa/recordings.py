@@ -7,7 +7,7 @@ rewards are the trajectories' own and are taken as they were; when a request was
 import itertools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +36,8 @@ EVENTS: Final = (
     "reward.start", "reward.end", "trajectory.end", "worker.up",
 )  # fmt: skip
 """The event types that are read."""
+UNNAMED: Final = "recorded"
+"""The class of trajectories of which the recording names none."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class _Turn:
 @dataclass(slots=True)
 class _Trajectory:
     group: str | None = None
+    workload: str = UNNAMED
     sandbox_s: float = 0.0
     reward_s: float = 0.0
     turns: list[_Turn] = field(default_factory=list)
@@ -139,6 +142,7 @@ class _Folder:
         match event:
             case TrajectoryDispatched():
                 trajectory.group = event.group_id
+                trajectory.workload = event.workload or UNNAMED
             case SandboxStart() | RewardStart():
                 trajectory.since_ns = t_ns
             case SandboxReady():
@@ -178,7 +182,9 @@ def _workload(trajectories: list[_Trajectory]) -> Workload:
     tools = [name for name, _ in Counter(turn.tool or "tool" for turn in turns).most_common()]
     index = {name: k for k, name in enumerate(tools)}
     firsts = set(np.cumsum([0, *counts[:-1]]).tolist())
-    return Workload(
+    # Policies go by the class where it is told: what is run again must tell it too.
+    classes = list(dict.fromkeys(t.workload for t in trajectories))
+    workload = Workload(
         first_turn=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         group=np.array([groups.get(t.group, -1) if t.group is not None else -1 for t in trajectories]),
         step=np.zeros(len(trajectories), np.int64),
@@ -191,8 +197,29 @@ def _workload(trajectories: list[_Trajectory]) -> Workload:
         gap_s=np.array([turn.gap_s for turn in turns]),
         tool=np.array([-1 if k in firsts else index[turn.tool or "tool"] for k, turn in enumerate(turns)], np.int64),
         tools=tuple(tools),
-        workload="recorded",
+        workload=classes[0] if len(classes) == 1 else UNNAMED,
+        classes=tuple(classes) if len(classes) > 1 else (),
+        class_index=np.array([classes.index(t.workload) for t in trajectories]),
     )
+    shared = np.zeros(len(trajectories), np.int64)
+    for members in groups_of(workload):
+        shared[members] = _shared(workload, members)
+    return replace(workload, shared_tokens=shared)
+
+
+def groups_of(workload: Workload) -> list[NDArray[np.int64]]:
+    """Indices of the trajectories of each group, in the order of dispatch; one alone where it has none."""
+    found: dict[int, list[int]] = {}
+    for index, group in enumerate(workload.group.tolist()):
+        found.setdefault(group if group >= 0 else -1 - index, []).append(index)
+    return [np.array(indices, np.int64) for indices in found.values()]
+
+
+def _shared(workload: Workload, members: NDArray[np.int64]) -> int:
+    """The first prompt of a group is one prompt where all are of one length; else nothing is known to be shared."""
+    prompts = workload.prompt_tokens[workload.first_turn[members]]
+    alike = workload.group[members[0]] >= 0 and (prompts == prompts[0]).all()
+    return int(prompts[0]) if alike else 0
 
 
 def _reuse(turns: list[_Turn]) -> NDArray[np.int64]:
@@ -209,25 +236,37 @@ def _reuse(turns: list[_Turn]) -> NDArray[np.int64]:
 
 
 def resampled(workload: Workload, generator: np.random.Generator) -> Workload:
-    """As many trajectories, drawn with replacement and in any order: another run of the same kind (a bootstrap)."""
-    picked = generator.integers(0, workload.trajectories, workload.trajectories)
-    first = workload.first_turn
-    turns = np.concatenate([np.arange(first[i], first[i + 1]) for i in picked])
-    counts = (first[1:] - first[:-1])[picked]
+    """As many groups, drawn with replacement and in any order: another run of the same kind (a cluster bootstrap).
+
+    Members of a group are alike, so that a group is one draw; a trajectory without a group is one by itself.
+    """
+    members = groups_of(workload)
+    return picked(workload, [members[k] for k in generator.integers(0, len(members), len(members))])
+
+
+def picked(workload: Workload, drawn: list[NDArray[np.int64]], groups_per_step: int | None = None) -> Workload:
+    """The run of the groups ``drawn``, each the indices of its trajectories, one after the other.
+
+    A group that is drawn twice is two groups, which share no prompt. ``groups_per_step``: of a synchronous run.
+    """
+    indices = np.concatenate(drawn)
+    first, sizes = workload.first_turn, [len(members) for members in drawn]
+    turns = np.concatenate([np.arange(first[i], first[i + 1]) for i in indices])
+    number = np.repeat(np.arange(len(drawn)), sizes)
     return Workload(
-        first_turn=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        # A stem that is drawn twice is not shared by two trajectories of the run that is being imagined.
-        group=np.full(len(picked), -1),
-        step=np.zeros(len(picked), np.int64),
-        sandbox_s=workload.sandbox_s[picked],
-        reward_s=workload.reward_s[picked],
-        truncated=workload.truncated[picked],
-        prompt_tokens=workload.prompt_tokens[turns],
-        reuse_tokens=workload.reuse_tokens[turns],
-        output_tokens=workload.output_tokens[turns],
-        gap_s=workload.gap_s[turns],
-        tool=workload.tool[turns],
+        first_turn=np.concatenate([[0], np.cumsum((first[1:] - first[:-1])[indices])]).astype(np.int64),
+        group=np.where(workload.group[indices] >= 0, number, -1),
+        step=number // groups_per_step if groups_per_step else np.zeros(len(indices), np.int64),
+        **{
+            name: getattr(workload, name)[indices]
+            for name in ("sandbox_s", "reward_s", "truncated", "shared_tokens", "class_index")
+        },
+        **{
+            name: getattr(workload, name)[turns]
+            for name in ("prompt_tokens", "reuse_tokens", "output_tokens", "gap_s", "tool")
+        },
         tools=workload.tools,
         workload=workload.workload,
+        classes=workload.classes,
         sessions_skipped=workload.sessions_skipped,
     )

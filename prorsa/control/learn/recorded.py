@@ -12,7 +12,7 @@ from prorsa.cluster.scenario import CacheMode, Scenario
 from prorsa.cluster.sim.config import Fault
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.learn.episodes import Episode
-from prorsa.control.learn.redrawing import STEPS, groups_of
+from prorsa.control.learn.redrawing import STEPS
 from prorsa.errors import InputError
 from prorsa.events import (
     Stamped,
@@ -26,7 +26,7 @@ from prorsa.events import (
     WorkerUp,
 )
 from prorsa.recordings import EVENTS as TRAJECTORY_EVENTS
-from prorsa.recordings import read_recording
+from prorsa.recordings import groups_of, read_recording
 
 EVENTS: Final = (*TRAJECTORY_EVENTS, "step.begin", "weights.update_begin", "weights.update_end", "worker.down")
 """The event types that are read."""
