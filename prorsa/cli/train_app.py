@@ -26,7 +26,11 @@ def train(
     workers: int | None = None,
     cache: Literal["cold", "retained", "l3"] | None = None,
     host_kv_tokens: int | None = None,
-    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ("lookahead",),
+    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (
+        "default",
+        "lookahead",
+        "analytic",
+    ),
     shown: int = 24000,
     rounds: int = 200,
     minutes: float | None = None,
@@ -56,9 +60,9 @@ def train(
     host_kv_tokens
         Host tier of a worker's prefix cache, in tokens; by default what the recording says, else none.
     expert
-        Policies that are imitated first.
+        Of these policies the one that does best in practice is imitated first.
     shown
-        Decisions of theirs that are imitated.
+        Decisions of its that are imitated.
     rounds
         Rounds of practice at most; it ends earlier when validation gets no better.
     minutes

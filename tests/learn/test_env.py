@@ -150,7 +150,23 @@ def test_the_domain_draws_every_kind_of_pool_and_the_same_for_the_same_seed():
     assert any(scenario.faults for scenario in scenarios)
     assert any(scenario.mix for scenario in scenarios)
     assert all(4 <= scenario.workers <= 12 for scenario in scenarios)
+    assert {episode.ended > 0 for episode in drawn if episode.scenario.mode == "async"} == {True, False}
+    assert all(episode.ended == 0 for episode in drawn if episode.scenario.mode == "sync")
     assert domain.draw(np.random.default_rng(7)) == drawn[7]
+
+
+def test_an_episode_may_begin_in_the_midst_of_a_run_and_is_the_same_each_time():
+    episode = Episode(SMALL, 1, "lifecycle", ended=10)
+    env = make(3)
+    first, _ = env.reset(seed=0, options={"episode": episode})
+    assert 10 <= env._driver.simulation.ended < SMALL.trajectories
+    assert env._driver.due_s % 5.0 == 0.0
+    began_s = env._driver.due_s
+    env.step(np.int64(STAY))
+    assert env._driver.due_s == began_s + 5.0
+    again, _ = env.reset(seed=0, options={"episode": episode})
+    assert first[0] == 1.0
+    assert_array_equal(first, again)
 
 
 def test_the_longest_runs_of_the_domain_can_be_made():

@@ -1,6 +1,7 @@
 """Training: imitation finds what was shown; early stopping; what a run writes and says."""
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,15 @@ def test_training_writes_a_policy_and_says_how_far_it_is(tmp_path):
     assert {report.stage for report in told} == {"imitation", "practice", "validation"}
     assert told[-1].done == 1.0
     assert list((tmp_path / "board").iterdir())
+
+
+def test_the_expert_that_does_best_is_imitated_and_named(tmp_path):
+    told = []
+    model = train(options(tmp_path, experts=("static:1:3", "analytic"), rounds=0, validations=2), told.append)
+    (said,) = [report.text for report in told if report.stage == "experts"]
+    scores = dict(re.findall(r"(static:1:3|analytic) (\d\.\d+)", said))
+    assert scores["analytic"] == "1.000"
+    assert model.card.trained["imitated"] == max(scores, key=lambda name: float(scores[name]))
 
 
 def test_there_must_be_something_to_resume(tmp_path):

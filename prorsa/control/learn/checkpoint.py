@@ -28,11 +28,13 @@ class Progress:
         rounds: that have been practised.
         best_score: of the validations so far; None before the first.
         without_better: validations since that one.
+        imitated: the policy that the warm start imitated; empty for none.
     """
 
     rounds: int = 0
     best_score: float | None = None
     without_better: int = 0
+    imitated: str = ""
 
 
 @dataclass(frozen=True, slots=True)

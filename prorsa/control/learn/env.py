@@ -14,6 +14,7 @@ its guards and its executor are the ones that run live; the environment only tak
 - **End**: ``terminated`` with the run, ``truncated`` after ``decisions`` steps.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -43,7 +44,8 @@ Observation = NDArray[np.float32]
 
 DECISIONS: Final = 240
 """Decisions of an episode: 20 minutes of a run."""
-
+_APPROACH_TICK_S: Final = 30.0
+"""Time between two forecasts on the way to where an episode begins; a forecast there only keeps the series going."""
 
 DISCOUNT: Final = 0.98
 """Of a decision: a reward four minutes ahead counts for a third; flips pay or do not within that time."""
@@ -53,7 +55,7 @@ _WANDERING: Final = 0.1
 
 
 class Demonstration(NamedTuple):
-    """What experts did: float32[N, features], bool[N, actions], int64[N], and what came of it.
+    """What an expert did: float32[N, features], bool[N, actions], int64[N], and what came of it.
 
     ``worth``: float32[N], mean reward from the decision on, discounted by :data:`DISCOUNT`.
     """
@@ -130,17 +132,18 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
         ]
         return max(within, key=lambda action: abs(shifts[action]), default=STAY)
 
-    def demonstrate(self, policies: tuple[str, ...], decisions: int) -> Demonstration:
-        """``decisions`` of the experts ``policies``, an expert an episode, from the states that they lead to.
+    def demonstrate(self, expert: str, decisions: int) -> Demonstration:
+        """``decisions`` of the policy ``expert``, from the states that they lead to.
 
-        Some moves are made at random instead, so that what an expert does in states that it avoids is seen too.
+        Some moves are made at random instead, so that what it does in states that it avoids is seen too.
         """
         seen, masks, actions, worth = [], [], [], []
         rewards: list[float] = []
         rng = self.np_random
-        expert, observation = self._next_expert(policies, rng)
+        observation, _ = self.reset()
+        policy = make_policy(expert)
         for _ in range(decisions):
-            mask, action = self.action_masks(), self.order_of(expert)
+            mask, action = self.action_masks(), self.order_of(policy)
             seen.append(observation)
             masks.append(mask)
             actions.append(action)
@@ -150,7 +153,8 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
             if done or cut:
                 worth += _worth(rewards, done)
                 rewards = []
-                expert, observation = self._next_expert(policies, rng)
+                observation, _ = self.reset()
+                policy = make_policy(expert)
         worth += _worth(rewards, over=False)
         return Demonstration(np.array(seen), np.array(masks), np.array(actions), np.array(worth, np.float32))
 
@@ -166,10 +170,6 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
             self.step(np.int64(action))
         self.np_random.bit_generator.state = snapshot.random
 
-    def _next_expert(self, policies: tuple[str, ...], rng: np.random.Generator) -> tuple[Policy, Observation]:
-        observation, _ = self.reset()
-        return make_policy(policies[rng.integers(len(policies))]), observation
-
     def _start(self, episode: Episode) -> None:
         plan = episode.plan()
         workload, profile = episode.workload(), profile_of(plan)
@@ -177,11 +177,21 @@ class RoleAllocation(gym.Env[Observation, np.int64]):
         controller = Controller(plan.control, Predictor(ForecastConfig()), self._policy)
         # Whatever workers report between two decisions, a decision goes by the last report before it.
         simulation = make_simulation(plan, workload, report_s=round(plan.control.decide_s))
-        self._driver = Driver(simulation, controller, plan.control.tick_s)
+        self._driver = Driver(simulation, controller, _APPROACH_TICK_S)
+        self._approach(episode.ended, plan.control.tick_s)
         self._limit_tokens_per_s = _limit_tokens_per_s(profile, workload, episode.scenario.workers)
         self._episode = episode
         self._actions: list[int] = []
         self._driver.advance()
+
+    def _approach(self, ended: int, tick_s: float) -> None:
+        """Hold the roles until so many trajectories have ended; from then on a tick is a decision."""
+        driver = self._driver
+        while driver.simulation.ended < ended and not driver.simulation.done:
+            driver.advance()
+            driver.tick()
+        driver.ticks = math.floor(driver.simulation.now_s / tick_s)
+        driver.tick_s = tick_s
 
     def _observe(self) -> Observation:
         """At the decision that is due, after whose forecast nothing changes before it is made."""

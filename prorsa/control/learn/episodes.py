@@ -15,10 +15,13 @@ from prorsa.control.config import ControlConfig, ForecastKind
 from prorsa.control.learn.redrawing import redrawn
 from prorsa.run import RunPlan, make_plan
 
-_TURNS_LONG: Final = 24
-"""Episodes are cut off by their number of decisions: longer trajectories would only take time to draw."""
 _ROUNDS: Final = 3
 """Trajectories of an asynchronous episode, in those that are in flight at a time."""
+_MIDWAY_SHARE: Final = 0.5
+"""Share of asynchronous episodes that begin in the midst of the run: an episode does not come from the start of a run
+to where contexts are long and the caches full, and that is most of a long run."""
+_MIDWAY_ROUNDS: Final = 1.5
+"""Trajectories, in those in flight at a time, that have ended by then at most: as many again are left."""
 _PROFILES: Final = ("qwen3-32b-h200-tp2", "qwen3-32b-h100-tp4", "qwen3-235b-h200-dp4", "dsv32-h200-dp8")
 _SCENARIOS: Final = (
     "coding-async", "general-async", "coding-sync", "general-sync", "drift-qwen", "weightsync-qwen",
@@ -39,6 +42,7 @@ class Domain:
         profiles: what the workers are instead of the scenario's own in ``profile_share`` of the episodes.
         shift_share: share of asynchronous episodes whose mix of agents is replaced by one that moves.
         fault_share: share of episodes in which a worker dies or slows down.
+        turns: fewest and most turns after which trajectories are truncated; likewise, within the scenario's own limit.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -46,7 +50,8 @@ class Domain:
     shift_share: float = 0.4
     fault_share: float = 0.1
     workers: tuple[int, int] = (4, 12)
-    live_per_worker: tuple[int, int] = (4, 64)
+    live_per_worker: tuple[int, int] = (4, 80)
+    turns: tuple[int, int] = (12, 50)
     profile_share: float = 0.5
     caches: tuple[CacheMode, ...] = ("cold", "retained", "l3")
     forecasts: tuple[ForecastKind, ...] = ("lifecycle", "ewma")
@@ -62,7 +67,7 @@ class Domain:
         changes = {
             "workers": workers,
             "cache": self.caches[rng.integers(len(self.caches))],
-            "max_turns": min(base.max_turns or _TURNS_LONG, _TURNS_LONG),
+            "max_turns": min(base.max_turns or self.turns[1], _between(rng, self.turns)),
             "prefill_workers": int(rng.integers(1, workers)),
             "faults": _faults(rng, workers) if rng.random() < self.fault_share else (),
             **_sized(base, live),
@@ -73,20 +78,24 @@ class Domain:
             scenario=msgspec.structs.replace(base, **changes),
             seed=int(rng.integers(1 << 31)),
             forecast=self.forecasts[rng.integers(len(self.forecasts))],
+            ended=midway(rng, live) if base.mode == "async" and base.sessions is None else 0,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One run to practise on, from its start.
+    """One run to practise on.
 
-    ``recorded`` holds the trajectories that are drawn anew where they are not generated.
+    Attributes:
+        recorded: holds the trajectories that are drawn anew where they are not generated.
+        ended: practice begins once so many trajectories have ended, under the split of the start until then.
     """
 
     scenario: Scenario
     seed: int
     forecast: ForecastKind
     recorded: Workload | None = None
+    ended: int = 0
 
     def workload(self) -> Workload:
         """Its trajectories."""
@@ -109,6 +118,11 @@ class Source(Protocol):
 
     def draw(self, rng: np.random.Generator) -> Episode:
         """One episode."""
+
+
+def midway(rng: np.random.Generator, live: int) -> int:
+    """How many trajectories have ended when an episode of an asynchronous run begins, with ``live`` in flight."""
+    return int(rng.uniform(0.0, _MIDWAY_ROUNDS) * live) if rng.random() < _MIDWAY_SHARE else 0
 
 
 def _between(rng: np.random.Generator, bounds: tuple[int, int]) -> int:

@@ -11,7 +11,7 @@ from prorsa.clock import seconds
 from prorsa.cluster.scenario import CacheMode, Scenario
 from prorsa.cluster.sim.config import Fault
 from prorsa.cluster.workloads.workload import Workload
-from prorsa.control.learn.episodes import Episode
+from prorsa.control.learn.episodes import Episode, midway
 from prorsa.control.learn.redrawing import STEPS
 from prorsa.errors import InputError
 from prorsa.events import (
@@ -79,14 +79,16 @@ class RecordedDomain:
             "prefill_workers": int(rng.integers(1, base.workers)),
             "faults": tuple(_moved(fault, base.workers, run.span_s, rng) for fault in base.faults),
         }
-        factor = rng.uniform(*_LOAD)
+        factor, ended = rng.uniform(*_LOAD), 0
         if base.groups_per_step is None:
             live = max(1, round(base.concurrency * factor))
             changes |= {"concurrency": live, "trajectories": _whole(_ROUNDS * live, base.group_size)}
+            ended = midway(rng, live)
         else:
             groups = max(1, round(base.groups_per_step * factor))
             changes |= {"groups_per_step": groups, "concurrency": groups * (base.group_size or 1)}
-        return Episode(msgspec.structs.replace(base, **changes), int(rng.integers(1 << 31)), "lifecycle", run.workload)
+        scenario, seed = msgspec.structs.replace(base, **changes), int(rng.integers(1 << 31))
+        return Episode(scenario, seed, "lifecycle", run.workload, ended)
 
 
 def read_run(rows: Iterable[Stamped], where: str, facts: PoolFacts) -> RecordedRun:

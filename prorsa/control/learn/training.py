@@ -38,6 +38,10 @@ _SETTINGS: Final[dict[str, Any]] = {
     "target_kl": 0.02,
 }
 _VALIDATION_DECISIONS: Final = 90
+_VALIDATED, _COMPARED = 1, 2
+"""Streams of the seed that runs are drawn from: for validation, and for the choice of whom to imitate."""
+EXPERTS: Final = ("default", "lookahead", "analytic")
+"""Whom a training may imitate, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,9 @@ class TrainingOptions:
 
     Attributes:
         domain: what is practised on.
-        experts: policies that are imitated first; none for no warm start.
-        shown: decisions of theirs.
+        experts: of these policies the one that does best on runs of the domain is imitated first; none for no warm
+            start.
+        shown: decisions of its.
         rounds: of practice, at most.
         budget_s: wall-clock seconds after which no further round begins; None for no limit.
         environments: that run side by side; each in a process of its own with ``processes``, in an actor with ``ray``.
@@ -61,7 +66,7 @@ class TrainingOptions:
     domain: Source
     out: Path
     name: str = "learned"
-    experts: tuple[str, ...] = ("lookahead",)
+    experts: tuple[str, ...] = EXPERTS
     shown: int = 24000
     epochs: int = 40
     rounds: int = 200
@@ -161,11 +166,22 @@ class _Training:
     def _warm_start(self) -> None:
         options, vector = self._options, self._environments
         if options.experts:
-            shown = _demonstrations(options, vector)
+            self._progress.imitated = expert = self._best_expert()
+            shown = _demonstrations(options, vector, expert)
             self._seen.see(shown.observations)
             same = imitate(self._learner, shown, epochs=options.epochs, seed=options.seed)
             self._tell("imitation", f"{len(shown.actions)} decisions shown, {same:.0%} decided alike")
         vector.seed(options.seed)
+
+    def _best_expert(self) -> str:
+        options = self._options
+        if len(options.experts) == 1:
+            return options.experts[0]
+        runs = Validation(options.domain, options.validations, options.seed, _COMPARED)
+        scores = {name: runs.score_of(name) for name in options.experts}
+        said = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+        self._tell("experts", f"by analytic's reward on {options.validations} runs: {said}")
+        return max(scores, key=lambda name: scores[name])
 
     def _round(self) -> None:
         options, progress = self._options, self._progress
@@ -194,6 +210,8 @@ class _Training:
         options = self._options
         counts = {"rounds": self._progress.rounds, "decisions": self._learner.num_timesteps}
         trained = options.trained | {name: str(count) for name, count in counts.items()}
+        if self._progress.imitated:
+            trained["imitated"] = self._progress.imitated
         self._best = export(self._learner, self._seen, name=options.name, trained=trained)
         options.out.mkdir(parents=True, exist_ok=True)
         save_model(self._best, options.out / f"{options.name}.safetensors")
@@ -218,13 +236,11 @@ class _Training:
         self._told(Report(stage, done, left_s, f"round {self._progress.rounds}: {text}"))
 
 
-def _demonstrations(options: TrainingOptions, vector: VecEnv) -> Demonstration:
+def _demonstrations(options: TrainingOptions, vector: VecEnv, expert: str) -> Demonstration:
     # A vector's seeds take effect when it begins anew.
     vector.seed(options.seed)
     vector.reset()
-    parts: list[Demonstration] = vector.env_method(
-        "demonstrate", options.experts, options.shown // options.environments
-    )
+    parts: list[Demonstration] = vector.env_method("demonstrate", expert, options.shown // options.environments)
     return Demonstration(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -266,12 +282,11 @@ class _Watch(BaseCallback):
 class Validation:
     """Runs that are not practised on, the same each time, scored in relation to ``analytic``."""
 
-    def __init__(self, domain: Source, runs: int, seed: int) -> None:
+    def __init__(self, domain: Source, runs: int, seed: int, stream: int = _VALIDATED) -> None:
         self._env = RoleAllocation(domain, _VALIDATION_DECISIONS)
-        rng = np.random.default_rng((seed, 1))
+        rng = np.random.default_rng((seed, stream))
         self._episodes = [domain.draw(rng) for _ in range(runs)]
-        reference = make_policy("analytic")
-        self._reference = [self._play(episode, lambda _: self._env.order_of(reference)) for episode in self._episodes]
+        self._reference = self._rewards("analytic")
 
     def score(self, learner: MaskablePPO) -> float:
         """Geometric mean over the runs of the reward, the likeliest actions taken, by that of ``analytic``."""
@@ -280,9 +295,22 @@ class Validation:
             masks = self._env.action_masks()
             return int(learner.predict(observation, action_masks=masks, deterministic=True)[0])
 
-        pairs = zip(self._episodes, self._reference, strict=True)
-        ratios = [max(self._play(episode, choose), 1e-6) / max(reference, 1e-6) for episode, reference in pairs]
-        return float(np.exp(np.mean(np.log(ratios))))
+        return self._relative([self._play(episode, choose) for episode in self._episodes])
+
+    def score_of(self, policy: str) -> float:
+        """The same of a policy by its name."""
+        return 1.0 if policy == "analytic" else self._relative(self._rewards(policy))
+
+    def _rewards(self, name: str) -> list[float]:
+        found = []
+        for episode in self._episodes:
+            policy = make_policy(name)
+            found.append(self._play(episode, lambda _, policy=policy: self._env.order_of(policy)))  # type: ignore[misc]
+        return found
+
+    def _relative(self, rewards: list[float]) -> float:
+        pairs = zip(rewards, self._reference, strict=True)
+        return float(np.exp(np.mean([np.log(max(own, 1e-6) / max(other, 1e-6)) for own, other in pairs])))
 
     def _play(self, episode: Episode, choose: Callable[[Observation], int]) -> float:
         """Mean reward of a decision."""
