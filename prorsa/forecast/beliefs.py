@@ -74,7 +74,7 @@ class Beliefs(NamedTuple):
         move_chance, move_share: see :class:`~prorsa.forecast.moves.MoveTables`.
         rank_work: float64[ranks], tokens to compute of each rank's queue; ``least_work`` of the shortest that serves.
         rank_tokens_per_s: that a busy rank computes.
-        first_share: float64[3], uncached share of first prompts: without and with a sibling before, of all.
+        first_share: see :meth:`~prorsa.forecast.habits.FirstShare.shares`.
         output_rate: output tokens a second of one request.
         pause_s: how long the workers stand still from now on.
         lost_in_wait: share of a context that goes, at home, while a request that arrives now waits for admission.

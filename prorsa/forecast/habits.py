@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid
+from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
 from prorsa.forecast.tables import loss_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
 
@@ -24,22 +25,22 @@ LOST_FROM: Final = 0.1
 
 
 class FirstShare:
-    """How much of a first prompt is computed: a forgetting mean by tokens, apart for those that siblings come before.
+    """How much of a first prompt is computed: forgetting, apart for those that siblings come before.
 
     Before anything was seen the first of a group, and what has none, computes all of it. Its siblings share it to the
-    token, but compute it again on other ranks and where they start in the same step: short prompts, mostly, since long
-    ones are worth a wait for the rank that has them.
+    token, but compute it again on other ranks and where they start in the same step: of a short prompt a share, of long
+    ones, which are worth a wait for the rank that has them, about so many tokens. That law is scaled to what was seen.
     """
 
-    _PRIORS: Final = (1.0, 0.15)
-    _STRENGTH: Final = 4.0 * 4000.0
-    """Prompt tokens that the priors are worth."""
+    _STRENGTH: Final = 4.0
+    """First prompts that what is assumed is worth."""
     _KEEP: Final = 2.0 ** (-1.0 / 200.0)
     """A prefill, or a dispatch."""
 
     def __init__(self) -> None:
-        self._prompts = [self._STRENGTH, self._STRENGTH]
-        self._computed = [prior * self._STRENGTH for prior in self._PRIORS]
+        self._expected = [0.0, 0.0]
+        self._computed = [0.0, 0.0]
+        self._number = [0.0, 0.0]
         self._dispatched = [0.0, 0.0]
 
     def dispatched(self, *, sibling: bool) -> None:
@@ -49,19 +50,35 @@ class FirstShare:
 
     def prefilled(self, uncached_tokens: float, prompt_tokens: float, *, sibling: bool) -> None:
         """So much of a first prompt was computed."""
-        self._prompts[sibling] = self._prompts[sibling] * self._KEEP + prompt_tokens
-        self._computed[sibling] = self._computed[sibling] * self._KEEP + uncached_tokens
+        expected = float(_again(np.array(prompt_tokens))) if sibling else prompt_tokens
+        for sums, value in ((self._expected, expected), (self._computed, uncached_tokens), (self._number, 1.0)):
+            sums[sibling] = sums[sibling] * self._KEEP + value
 
-    @property
-    def of_siblings(self) -> float:
-        """Of those that siblings come before."""
-        return self._computed[1] / self._prompts[1]
+    def _scale(self, *, sibling: bool) -> float:
+        """What was computed, over what is assumed."""
+        if self._number[sibling] <= 0.0:
+            return 1.0
+        prior = self._STRENGTH * self._expected[sibling] / self._number[sibling]
+        return (self._computed[sibling] + prior) / (self._expected[sibling] + prior)
 
-    def shares(self) -> Array:
-        """float64[3]: without siblings before them, with, and of all by what is dispatched."""
-        alone = self._computed[0] / self._prompts[0]
+    def of_siblings(self, prompt_tokens: Array) -> Array:
+        """Tokens computed of the first prompts of those that siblings come before."""
+        tokens: Array = np.minimum(self._scale(sibling=True) * _again(prompt_tokens), prompt_tokens)
+        return tokens
+
+    def shares(self, prompt_tokens: float) -> Array:
+        """float64[3] of a prompt of such a size: share computed without siblings before it; with siblings, as a
+        multiple of what is assumed; of all by what is dispatched.
+        """
+        alone = self._scale(sibling=False)
         siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
-        return np.array([alone, self.of_siblings, (1.0 - siblings) * alone + siblings * self.of_siblings])
+        share = float(self.of_siblings(np.array(prompt_tokens))) / max(prompt_tokens, 1.0)
+        return np.array([alone, self._scale(sibling=True), (1.0 - siblings) * alone + siblings * share])
+
+
+def _again(prompt_tokens: Array) -> Array:
+    tokens: Array = np.minimum(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS)
+    return tokens
 
 
 class Transitions:

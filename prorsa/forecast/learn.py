@@ -177,7 +177,7 @@ class Learner:
         if missing >= LOST_FROM:
             return True
         held = request.prompt_tokens - found
-        later = _share(uncached - found, held)
+        later = _share(uncached - max(found, self._at_home(request, fresh)), held)
         waited_s = max((request.admitted_s or request.ready_s) - request.ready_s, 0.0)
         moved = request.home not in (None, 0)
         if moved and (request.crowding_sent >= MOVES_FROM or waited_s < _MOMENT_S):
@@ -186,6 +186,13 @@ class Learner:
         if later < LOST_FROM:
             self.moves.add(request.crowding, held, 0.0)
         return later >= LOST_FROM
+
+    def _at_home(self, request: Request, fresh: int) -> float:
+        """Tokens that a turn computes where it was before: decode has the answer, prefill may not."""
+        grown = _grown(request)
+        if grown is None or grown < 0 or request.previous_output_tokens is None:
+            return float(fresh)
+        return grown + self.uncached_output.value * request.previous_output_tokens
 
     def _learn_wait(self, request: Request, uncached: int) -> None:
         index = request.ready_index_tokens
@@ -253,7 +260,7 @@ class Learner:
             return float(request.uncached_tokens)
         if request.turn == 0 and request.sibling and not request.placed:
             index = request.prompt_tokens if request.index_tokens is None else request.index_tokens
-            return min(float(index), self.first_share.of_siblings * request.prompt_tokens)
+            return min(float(index), float(self.first_share.of_siblings(np.array(float(request.prompt_tokens)))))
         if request.index_tokens is not None:
             return request.index_tokens + self._lost_in_wait(request)
         if request.turn == 0 or len(self.appended.means) == 0:

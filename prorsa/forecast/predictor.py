@@ -123,7 +123,7 @@ class Predictor:
         ranks = self.table.ranks
         serving = ranks.serving(self._plan.serves_prefill)
         service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
-        queue = make_queue(columns, t_s, typical, service, learner.wait_losses, learner.first_share.of_siblings)
+        queue = make_queue(columns, t_s, typical, service, learner.wait_losses, learner.first_share)
         ranks.note_work(queue.rank_work, service.serving)
         learner.new_wait_s = queue.new_wait_s
         state = columns.state

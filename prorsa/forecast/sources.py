@@ -184,6 +184,7 @@ class Lookout:
     def _beliefs(self, pause_s: float, queue: Queue) -> Beliefs:
         learner = self._learner
         waits, keys = learner.waits, learner.keys
+        first_tokens = self._first_tokens()
         return Beliefs(
             *waits.tables,
             output_key=keys.output_key,
@@ -199,12 +200,12 @@ class Lookout:
             rank_work=queue.rank_work,
             least_work=self._ranks.least_work,
             rank_tokens_per_s=self._ranks.tokens_per_s,
-            first_share=learner.first_share.shares(),
+            first_share=learner.first_share.shares(first_tokens),
             output_rate=learner.output_rate.value,
             pause_s=pause_s,
             lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
-            first_tokens=self._first_tokens(),
+            first_tokens=first_tokens,
         )
 
     def _first_tokens(self) -> float:
@@ -228,8 +229,9 @@ class Lookout:
         latency_s = learner.prefill_latency_s.value
         output = self._mixed(learner.keys.output_key, answering, m.output_rate, after_s=latency_s)
         gap = _convolve(self._mixed(learner.keys.gap_key, following.sum(axis=1), 1.0), self._fresh(Wait.RETURN))
-        lost, gone = lost_by(m, steps.ends_s - 0.5)
-        first = self._first_tokens()
+        seconds = float(coming[:, 0].sum()) / weight
+        lost, gone = lost_by(m, steps.ends_s - 0.5, seconds)
+        first = m.first_tokens
         answered = e.totals[1] + len(ends)
         ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
         cycle = Cycle(

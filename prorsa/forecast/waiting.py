@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.habits import IDLE_GRID
+from prorsa.forecast.habits import IDLE_GRID, FirstShare
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.ranks import share_out
 
@@ -189,21 +189,21 @@ class Service:
 
 
 def make_queue(
-    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: WaitLoss, sibling_share: float
+    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: WaitLoss, first_share: FirstShare
 ) -> Queue:
     """The queue as it stands.
 
     The router's index tells what was cached at home when a request became ready; what waits long may find less there,
     and what is sent elsewhere finds what it or its siblings left there. A request without an index estimate counts
     ``typical_tokens``, at most its prompt; one that waits behind a sibling with the same first prompt at most what it
-    lacks of it where that was computed, or ``sibling_share`` of it where none has been yet.
+    lacks of it where that was computed, or what siblings compute again where none has been yet.
     """
     waits = np.flatnonzero((columns.state == State.READY) | (columns.state == State.PREFILL))
     slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
     admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
-    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), sibling_share * prompt)
+    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), first_share.of_siblings(prompt))
     uncached = np.where(columns.sibling[slot], np.minimum(uncached, shared), uncached)
     first = np.isnan(columns.answered_s[slot])
     waited_s = t_s - columns.ready_s[slot]

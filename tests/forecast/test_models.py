@@ -236,13 +236,31 @@ def test_what_follows_depends_on_what_was_before():
     assert model.chance[4, 2] == pytest.approx(0.5, abs=0.1)
 
 
+def test_siblings_compute_a_share_of_short_first_prompts_and_little_of_long_ones():
+    share = FirstShare()
+    short, long = share.of_siblings(np.array([1500.0, 40_000.0])) / np.array([1500.0, 40_000.0])
+    assert 0.2 < short < 0.5
+    assert long < 0.1
+
+
+@given(st.floats(1.0, 1e6), st.floats(0.0, 1.0))
+def test_siblings_never_compute_more_than_the_prompt(prompt_tokens, computed):
+    share = FirstShare()
+    for _ in range(20):
+        share.prefilled(computed * prompt_tokens, prompt_tokens, sibling=True)
+    assert 0.0 <= float(share.of_siblings(np.array(prompt_tokens))) <= prompt_tokens
+
+
 def test_first_prompts_of_siblings_are_computed_once():
     share = FirstShare()
-    assert share.shares() == pytest.approx([1.0, 0.15, 1.0])
+    assert share.shares(4000.0)[0] == 1.0
     for number in range(800):
         share.dispatched(sibling=number % 8 > 0)
         share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0)
-    assert share.shares() == pytest.approx([0.9, 0.1, 0.2], abs=0.02)
+    alone, _, of_all = share.shares(4000.0)
+    assert alone == pytest.approx(0.9, abs=0.02)
+    assert float(share.of_siblings(np.array(4000.0))) == pytest.approx(400.0, rel=0.1)
+    assert of_all == pytest.approx(0.2, abs=0.02)
 
 
 def test_ratio():
