@@ -7,22 +7,34 @@ from typing import Final, NamedTuple
 MAX_LOG_WIDTH: Final = 2.5
 DISAGREEMENTS: Final = (0.1, 0.3)
 """Classes of how far forecast and series are apart, as a share of the larger."""
+STEADY: Final = len(DISAGREEMENTS) + 1
+"""The cell of steady phases; those before it are of transients, by disagreement."""
 FORGET_S: Final = 120.0
 """Settled windows are forgotten over this time, or four horizons if that is longer."""
-SHARPNESS: Final = 6.0
-"""A forecaster with half the error of another counts 2^6 times as much."""
+SHARPNESS: Final = 4.0
+"""A forecaster with half the error of another counts 2^4 times as much."""
 PRIOR_WINDOWS: Final = 30.0
 """How many windows what is assumed of the forecasters is worth."""
-_OWN_ERROR: Final = (0.10, 0.13, 0.16)
-_SERIES_ERROR: Final = (0.16, 0.24, 0.48)
-"""What is assumed of the errors before anything has settled, by disagreement: when something is about to change, a
-lifecycle knows and a series does not."""
+_OWN_ERROR: Final = (0.10, 0.13, 0.16, 0.13)
+_SERIES_ERROR: Final = (0.16, 0.24, 0.48, 0.13)
+"""What is assumed of the errors before anything has settled, by cell: when something is about to change, a lifecycle
+knows and a series does not; in a steady phase either may be the better."""
+_MENDED_LEAN: Final = 2.0
+"""Independent windows (of the horizon's length each) that the forecast's being right on average is worth."""
+_MOST_MENDED: Final = 2.0
+"""Arrivals are mended by this factor at most."""
+_WIDTH_RATE: Final = 1.25
+"""Step of the log widths for a miss, windows that settle within a second."""
+_SHARED_STEP: Final = 0.3
+"""The share of a step that moves the widths of all cells, not of one alone."""
+_WIDE: Final = 0.3
+"""Log width in transients before anything has settled, of forecasts whose own widths are known to be too small."""
 
 
 class Raw(NamedTuple):
     """A forecast before any correction: a known part, the median of what is still to arrive, widths around the sum.
 
-    ``series`` is what each baseline says of the sum.
+    ``series`` is what each baseline says of the sum; ``transient`` whether the run is in a transient phase.
     """
 
     known: float
@@ -30,86 +42,114 @@ class Raw(NamedTuple):
     below: float
     above: float
     series: tuple[float, ...]
+    transient: bool = False
 
 
 class Corrected(NamedTuple):
-    """Quantiles of the total, and the median of its arrivals."""
+    """Quantiles of the total, and the median of its arrivals.
+
+    ``mended`` is what the forecast's own arrivals were multiplied by in one of the parts of that.
+    """
 
     p10: float
     p50: float
     p90: float
     p50_arrivals: float
+    mended: float = 1.0
 
 
 class Combiner:
-    """The median as a weighted mean of the forecast's own and of the baselines', and widths that are right on average.
+    """The median as a weighted mean of several forecasts, and widths that are right on average.
 
-    Each forecaster weighs ``error ** -SHARPNESS``, its mean error over the settled windows that are not forgotten,
-    relative to the actual. Windows, and widths, are kept apart by how far forecast and series were from each other. In
-    steady state they are close, and none is trusted much more than it deserves; where they are far apart, a burst or a
-    drain is coming, and what counts is who was right about the last one.
+    The experts are the forecast itself, the forecast with its arrivals multiplied by what they were short of lately
+    (the ratio of sums over the settled windows that are not forgotten, leaning on 1: windows overlap, so that one of
+    them tells little), and the baselines. Each weighs ``error ** -SHARPNESS``, its mean error over such windows,
+    relative to the actual. Weights are kept apart by phase: in a steady one all begin alike, and a forecast that is
+    worse than a series is soon left; in a transient the forecast leads until it was shown wrong, by how far it was from
+    the series: where they are far apart, a burst or a drain is coming, and what counts is who was right about the last.
 
-    The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside, in by 0.1
-    if not, so that p10 and p90 are each passed in a tenth of the windows. It counts where *today's* width would have
-    been around the median that was said: a window may settle minutes after its forecast, and steering by the widths of
-    then would swing to and fro. Windows overlap, so the step is divided by their length.
+    The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside of what was
+    said, in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. Windows overlap, and all that
+    are made before one settles miss for the same reason: so steps are divided by the time that it took to settle.
 
     Args:
         horizon_s: length of the windows.
         series: how many baselines there are.
-        width_rate: step of the widths, for windows of one second.
+        wide: whether the forecast's own widths are known to be too small in transients.
     """
 
-    def __init__(self, horizon_s: float, series: int, *, width_rate: float = 1.5) -> None:
+    def __init__(self, horizon_s: float, series: int, *, wide: bool = False) -> None:
         self._keep = math.exp(-1.0 / max(FORGET_S, 4.0 * horizon_s))
-        self._width_step = width_rate / horizon_s
+        self._horizon_s = horizon_s
+        self._lean = _MENDED_LEAN * horizon_s
         self._errors = [
-            [PRIOR_WINDOWS * own] + [PRIOR_WINDOWS * other] * series
+            [PRIOR_WINDOWS * own] * 2 + [PRIOR_WINDOWS * other] * series
             for own, other in zip(_OWN_ERROR, _SERIES_ERROR, strict=True)
         ]
         self._weights = [_weights(errors) for errors in self._errors]
-        self._log_low = [0.0] * len(_OWN_ERROR)
-        self._log_high = [0.0] * len(_OWN_ERROR)
+        self._came = self._expected = self._windows = 0.0
+        self._log_widths = [[_WIDE * wide * (cell < STEADY)] * 2 for cell in range(len(_OWN_ERROR))]
+        self._shared = [0.0, 0.0]
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles as of today; none is below 0."""
-        cell = _disagreement(raw)
-        p50, p50_arrivals = self._medians(raw, self._weights[cell])
-        low = p50 - raw.below * math.exp(self._log_low[cell])
-        high = p50 + raw.above * math.exp(self._log_high[cell])
-        return Corrected(max(low, 0.0), p50, high, p50_arrivals)
+        cell, mended = _cell(raw), self._mended()
+        p50, p50_arrivals = _medians(raw, mended, self._weights[cell])
+        low, high = self._widths(cell)
+        return Corrected(max(p50 - raw.below * low, 0.0), p50, p50 + raw.above * high, p50_arrivals, mended)
 
-    def _medians(self, raw: Raw, weights: list[float]) -> tuple[float, float]:
-        """Of the total, and of its arrivals."""
-        known = raw.known
-        own, *others = weights
-        total, later = own * (known + raw.p50_arrivals), own * raw.p50_arrivals
-        for weight, value in zip(others, raw.series, strict=True):
-            total += weight * value
-            later += weight * max(value - known, 0.0)
-        return total, later
-
-    def widen(self, raw: Raw, said: Corrected, actual: float) -> None:
-        """Correct the widths by a forecast that was ``raw``, and ``said`` after correction, and came out."""
-        cell = _disagreement(raw)
-        low, high = self._log_low[cell], self._log_high[cell]
-        below = actual < said.p50 - raw.below * math.exp(low)
-        above = actual > said.p50 + raw.above * math.exp(high)
-        self._log_low[cell] = _clip(low + self._width_step * (below - 0.1), MAX_LOG_WIDTH)
-        self._log_high[cell] = _clip(high + self._width_step * (above - 0.1), MAX_LOG_WIDTH)
-
-    def learn(self, raw: Raw, actual: float) -> None:
-        """Learn from a forecast that came out whom to trust."""
-        points = _totals(raw)
-        scale = max(actual, 0.5 * points[0])
+    def learn(self, raw: Raw, said: Corrected, actual: float, after_s: float) -> None:
+        """Learn from a forecast that was ``raw``, and ``said`` after correction, and came out ``after_s`` later."""
+        self._learn_widths(_cell(raw), after_s, actual < said.p10, actual > said.p90)
+        self._came = self._came * self._keep + max(actual - raw.known, 0.0)
+        self._expected = self._expected * self._keep + raw.p50_arrivals
+        self._windows = self._windows * self._keep + 1.0
+        own = raw.known + raw.p50_arrivals
+        scale = max(actual, 0.5 * own)
         if scale <= 0.0:
             return
-        cell = _disagreement(raw)
+        cell, points = _cell(raw), (own, raw.known + raw.p50_arrivals * said.mended, *raw.series)
         self._errors[cell] = [
             error * self._keep + abs(point - actual) / scale
             for error, point in zip(self._errors[cell], points, strict=True)
         ]
         self._weights[cell] = _weights(self._errors[cell])
+
+    def _mended(self) -> float:
+        """What the arrivals were short of: of all that came over all that was expected."""
+        if self._expected <= 0.0:
+            return 1.0
+        lean = self._lean * self._expected / self._windows
+        ratio = (self._came + lean) / (self._expected + lean)
+        return min(max(ratio, 1.0 / _MOST_MENDED), _MOST_MENDED)
+
+    def _widths(self, cell: int) -> tuple[float, float]:
+        """Factors of the widths below and above."""
+        low, high = (
+            math.exp(min(max(own + shared, -MAX_LOG_WIDTH), MAX_LOG_WIDTH))
+            for own, shared in zip(self._log_widths[cell], self._shared, strict=True)
+        )
+        return low, high
+
+    def _learn_widths(self, cell: int, after_s: float, *missed: bool) -> None:
+        rate, own, shared = _WIDTH_RATE / max(self._horizon_s, after_s), self._log_widths[cell], self._shared
+        for side, miss in enumerate(missed):
+            at = own[side] + shared[side]
+            step = min(max(at + rate * (miss - 0.1), -MAX_LOG_WIDTH), MAX_LOG_WIDTH) - at
+            own[side] += (1.0 - _SHARED_STEP) * step
+            shared[side] += _SHARED_STEP * step
+
+
+def _medians(raw: Raw, mended: float, weights: list[float]) -> tuple[float, float]:
+    """Of the total, and of its arrivals."""
+    known, arrivals = raw.known, raw.p50_arrivals
+    own, own_mended, *others = weights
+    later = (own + own_mended * mended) * arrivals
+    total = (own + own_mended) * known + later
+    for weight, value in zip(others, raw.series, strict=True):
+        total += weight * value
+        later += weight * max(value - known, 0.0)
+    return total, later
 
 
 def _weights(errors: list[float]) -> list[float]:
@@ -120,17 +160,10 @@ def _weights(errors: list[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _totals(raw: Raw) -> tuple[float, ...]:
-    """What the forecast and each series say of the sum."""
-    return (raw.known + raw.p50_arrivals, *raw.series)
-
-
-def _disagreement(raw: Raw) -> int:
-    """The class of how far the forecast and the middle one of the series are apart."""
+def _cell(raw: Raw) -> int:
+    """The phase, and in transients the class of how far the forecast and the middle one of the series are apart."""
+    if not raw.transient:
+        return STEADY
     own, other = raw.known + raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
     apart = abs(own - other) / max(own, other, 1.0)
     return bisect_right(DISAGREEMENTS, apart)
-
-
-def _clip(value: float, bound: float) -> float:
-    return min(max(value, -bound), bound)

@@ -71,6 +71,11 @@ class RunPlan:
             left = min(left, max(step - self._step_dispatched, 0))
         return left
 
+    @property
+    def eventful(self) -> bool:
+        """Whether an event of the run itself is under way or announced: a step's end, an update, a bound that holds."""
+        return self.anchor is not None or self._update_begin_s is not None
+
     def updating(self, t_s: float) -> bool:
         """Whether the workers are in a weight update."""
         return self._update_begin_s is not None and self._update_begin_s <= t_s

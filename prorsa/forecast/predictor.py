@@ -17,6 +17,7 @@ from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
 from prorsa.forecast.early import EarlyActuals
 from prorsa.forecast.frame import Frame, as_seen, with_totals
 from prorsa.forecast.learn import Learner
+from prorsa.forecast.phases import TRANSIENT, PhaseTracker
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.scoring import TARGETS, Made, ScoreKeeper, Scores
 from prorsa.forecast.sources import Lookout, Outlook, Steps
@@ -75,7 +76,13 @@ class Predictor:
         self._lookout = Lookout(self._steps, self._learner, self._plan, self.table.ranks)
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
-        self._combiners = {(target, h): Combiner(h, len(BaselineSet.NAMES)) for target in TARGETS for h in horizons_s}
+        self._combiners = {
+            (target, h): Combiner(h, len(BaselineSet.NAMES), wide=target == "prefill")
+            for target in TARGETS
+            for h in horizons_s
+        }
+        self._phases = PhaseTracker()
+        self._transient = True
         self._share_corrections()
         self._early = EarlyActuals(horizons_s)
         self._last_tick_s: float | None = None
@@ -85,6 +92,7 @@ class Predictor:
         """Take one event of the run; O(1), never fails on one that does not fit."""
         if self.table.observe(stamped):
             self._plan.observe(stamped)
+            self._phases.observe(stamped)
 
     def tick(self, t_ns: int) -> Frame:
         """The forecast at run time ``t_ns``, from the events so far; settles earlier ones."""
@@ -93,10 +101,12 @@ class Predictor:
         self._last_tick_s = t_s
         self.table.purge(t_s)
         self._plan.advance(t_s)
+        phase = self._phases.at(t_s, self.table.live)
+        self._transient = phase in TRANSIENT or self._plan.eventful
         outlook = self._look(t_s)
         computed = outlook.queue.computed_tokens
         settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=outlook.resident)
-        self._settle(settled)
+        self._settle(t_s, settled)
         self._learn_early(t_s)
         self._close_tick(elapsed_s, outlook)
         return self._forecast(t_ns, outlook, tuple(row for row, _ in settled))
@@ -147,22 +157,18 @@ class Predictor:
         self.table.ranks.saturated = waiting > 0
         learner.close_tick(elapsed_s)
 
-    def _settle(self, settled: list[tuple[Settled, Made]]) -> None:
+    def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
         for row, made in settled:
             self.scores.add(row)
             # Admissions were learnt from when their window ended: they settle with the last answer.
             if row.actual > 0 and row.target != "decode_admission":
-                self._learn(row.target, row.horizon_s, made, row.actual)
-
-    def _learn(self, target: ForecastTarget, horizon_s: float, made: Made, actual: float) -> None:
-        combiner = self._combiners[target, horizon_s]
-        combiner.learn(made.raw, actual)
-        combiner.widen(made.raw, made.corrected, actual)
+                after_s = t_s - row.tick_ns / NS_PER_S
+                self._combiners[row.target, row.horizon_s].learn(made.raw, made.corrected, row.actual, after_s)
 
     def _learn_early(self, t_s: float) -> None:
         for horizon_s, made, actual in self._early.tick(t_s, self._learner.admitted_tokens):
             if actual > 0:
-                self._learn("decode_admission", horizon_s, made, actual)
+                self._combiners["decode_admission", horizon_s].learn(made.raw, made.corrected, actual, horizon_s)
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -204,7 +210,8 @@ class Predictor:
         baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
         if target == "kv_need":
             baselines = {name: value / horizon_s for name, value in baselines.items()}
-        raw = Raw(known, float(arrivals.quantiles[h, 1]), middle - low, high - middle, tuple(baselines.values()))
+        median, series = float(arrivals.quantiles[h, 1]), tuple(baselines.values())
+        raw = Raw(known, median, middle - low, high - middle, series, self._transient)
         now = self._combiners[target, horizon_s].correct(raw)
         rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
         rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))
