@@ -22,8 +22,9 @@ from prorsa.events import (
 
 _FEW: Final = 16
 """Requests that must have been prefilled before their mean says something."""
-_REMEMBERED: Final = 512
-"""Requests over which that mean forgets: two in a hundred bring half of all tokens, fewer would tell little."""
+_LEAST_REMEMBERED, _MOST_REMEMBERED = 64, 512
+"""Requests over which that mean forgets: about one turn of each live trajectory, since the caches thrash from one turn
+to the next, within these bounds: two in a hundred bring half of all tokens, fewer would tell little."""
 
 
 class Homes:
@@ -105,7 +106,8 @@ class Homes:
 
     def _note_prefilled(self, cached_tokens: int, computed_tokens: int) -> None:
         self._prefilled += 1
-        weight = 1.0 / min(self._prefilled, _REMEMBERED)
+        remembered = min(max(len(self), _LEAST_REMEMBERED), _MOST_REMEMBERED)
+        weight = 1.0 / min(self._prefilled, remembered)
         self._cached_tokens += (cached_tokens - self._cached_tokens) * weight
         self._computed_tokens += (computed_tokens - self._computed_tokens) * weight
 

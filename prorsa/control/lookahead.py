@@ -7,12 +7,12 @@ prefixes that it loses are in the model. Beside that the gain must exceed the mo
 course's flips once more: a pool with room to spare has no use for them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from prorsa.control.calibration import Calibration
+from prorsa.control.calibration import Calibration, Pace
 from prorsa.control.cost import GOES_ON_S
 from prorsa.control.courses import Course, Flipping, courses, lay_out
 from prorsa.control.fluid import Array, Outcome, run_plans
@@ -61,14 +61,17 @@ class Lookahead:
 
     def __init__(self, name: str = "lookahead") -> None:
         self.name = name
+        self._pace = Pace()
         self._calibration = Calibration()
         self._trials = Trials()
         self._direction = 0
         self._agreed = 0
 
     def state(self) -> str:
-        """The model's error, what moves have brought, and for how long which direction has been wanted."""
-        return f"{self._calibration.state()} {self._trials.state()} {self._direction} {self._agreed}"
+        """Prefill's pace, the model's error, what moves brought, and for how long which direction has been wanted."""
+        return (
+            f"{self._pace.state()} {self._calibration.state()} {self._trials.state()} {self._direction} {self._agreed}"
+        )
 
     def decide(self, context: Context) -> Want:
         """The first move of the best course; without a forecast, a profile or a known capacity the split stays."""
@@ -77,6 +80,8 @@ class Lookahead:
             self._agree(0)
             return Want(split=context.current, reason=f"no {known} yet: the split stays")
         assert context.frame is not None
+        self._pace.check(context, known)
+        known = replace(known, prefill_tokens_per_s=self._pace.value * known.prefill_tokens_per_s)
         self._calibration.check(context)
         self._trials.check(context, self._calibration)
         seconds = min(round(context.config.decision_horizon_s), len(context.frame.arrivals_per_s)) + _TAIL_S
@@ -103,6 +108,7 @@ class Lookahead:
                 "stay_work_s": round(best.stay_s, 2),
                 "best_gain_s": round(best.gain_s, 2),
                 "needed_gain_s": round(best.needed_s, 2),
+                "prefill_pace": round(self._pace.value, 3),
                 "model_error": round(self._calibration.error, 3),
                 "moves_doubt": round(self._trials.factor, 2),
                 "last_move_brought": None if self._trials.last is None else round(self._trials.last, 3),

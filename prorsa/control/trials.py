@@ -29,7 +29,10 @@ _MOST_DOUBT: Final = 5.0
 _FORGET_S: Final = 300.0
 """After how long doubt has lost 63 %: phases of a rollout last minutes."""
 _SURE: Final = 2.0
-"""Standard errors below what staying promised that take a move back."""
+"""Standard errors below what staying promised that a move must bring to be taken back..."""
+_LEAST_SHARE: Final = 0.7
+"""... and less than this share of it: what staying would have brought is predicted by the same model, which sees the
+caches fill up only when they have, and both directions cost prefixes."""
 _SPREAD: Final = 1.2
 """Relative spread of an answer's tokens, of which the error of a sum of so many follows (agents' answers of
 ``docs/workloads.md``)."""
@@ -136,7 +139,7 @@ class Trials:
             self._doubt = min(self._doubt + 1.0, _MOST_DOUBT)
         elif came >= (1.0 + 0.5 * trial.promised) * stay:
             self._doubt = max(self._doubt - 1.0, 0.0)
-        clearly_less = came < stay * (1.0 - _SURE * _SPREAD / math.sqrt(answers))
+        clearly_less = came < stay * min(1.0 - _SURE * _SPREAD / math.sqrt(answers), _LEAST_SHARE)
         if clearly_less and not early:
             self.take_back = trial.from_prefill
             self._back_until_ns = context.t_ns + nanoseconds(_BACK_S)
