@@ -1,8 +1,9 @@
 """When a learned policy gives the decision away, and when it takes it back.
 
-Three things end its turn: an observation outside the range that it was trained on, an output that is no number, and
-moves that have not paid: over the last few of them the pool has put out less after than before. The first two end it at
-once; it comes back after ``RETURN_S`` without either. The third ends it for ``SUSPENDED_S``.
+Four things end its turn: an observation outside the range that it was trained on, an output that is no number, moves
+that have not paid (over the last few of them the pool has put out less after than before), and a second opinion that
+keeps seeing clearly more in another split. The first two end it at once; it comes back after ``RETURN_S`` without
+either. The third ends it for ``SUSPENDED_S``, the fourth for that and twice as long each time.
 """
 
 import math
@@ -35,6 +36,11 @@ JUDGED_MOVES: Final = 6
 LEAST_RATIO: Final = 0.85
 """Geometric mean of output after by output before its moves, below which they have not paid: well outside what one
 burst does."""
+OPPOSED: Final = 6
+"""Decisions of the last ``_LOOKED_AT`` in which the second opinion must have wanted to move where the policy did not:
+half a minute of a minute. The second opinion only moves where that gains clearly more than it costs."""
+_LOOKED_AT: Final = 12
+_MOST_SUSPENDED_S: Final = 3_600.0
 BEFORE_AFTER_S: Final = 60.0
 """How long output is measured before and after a move."""
 
@@ -109,6 +115,26 @@ class Outcomes:
         return (now - began) / (now_s - began_s) if now_s > began_s else None
 
 
+class Opposition:
+    """How persistently a second opinion has wanted to move workers where the policy did not."""
+
+    def __init__(self) -> None:
+        self._opposed: deque[bool] = deque(maxlen=_LOOKED_AT)
+        self._times = 0
+
+    def note(self, own: int, theirs: int) -> float | None:
+        """The two shifts of a decision, in workers to prefill; seconds to suspend the policy for, None for not at all.
+
+        Nothing is held against a policy for wanting to move where the other one would stay.
+        """
+        self._opposed.append(theirs != 0 and own * theirs <= 0)
+        if sum(self._opposed) < OPPOSED:
+            return None
+        self._opposed.clear()
+        self._times += 1
+        return min(SUSPENDED_S * 2.0 ** (self._times - 1), _MOST_SUSPENDED_S)
+
+
 class Handover:
     """Whether it is the learned policy's turn."""
 
@@ -116,10 +142,12 @@ class Handover:
         self.until_s = -math.inf
         self.reason = ""
 
-    def object(self, t_s: float, reason: str, for_s: float = RETURN_S) -> None:
-        """Something speaks against it now."""
-        if t_s + for_s >= self.until_s:
+    def object(self, t_s: float, reason: str, for_s: float = RETURN_S) -> bool:
+        """Something speaks against it now; whether that ends no sooner than what spoke against it already."""
+        lasts = t_s + for_s >= self.until_s
+        if lasts:
             self.until_s, self.reason = t_s + for_s, reason
+        return lasts
 
     def away(self, t_ns: int) -> bool:
         """Whether somebody else decides now."""

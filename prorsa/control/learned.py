@@ -1,4 +1,8 @@
-"""``learned``: a policy that practised in the simulator; hands over to ``analytic`` where it should not be trusted."""
+"""``learned``: a policy that practised in the simulator; hands over to another where it should not be trusted.
+
+To ``analytic`` where it is out of its range or its moves have not paid; to ``lookahead`` where the model of that one
+keeps promising clearly more of another split: what practice did not teach, a wrong split for an hour, shows in no move.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +12,12 @@ import numpy as np
 
 from prorsa.clock import seconds
 from prorsa.control.actions import ACTIONS, STAY, shift_of
-from prorsa.control.handover import LEAST_RATIO, SUSPENDED_S, Handover, Outcomes, Ranges
+from prorsa.control.handover import LEAST_RATIO, RETURN_S, SUSPENDED_S, Handover, Opposition, Outcomes, Ranges
+from prorsa.control.lookahead import Lookahead
 from prorsa.control.model import Array, Model, load_model, shipped
 from prorsa.control.observation import observe
 from prorsa.control.policies.analytic import Analytic
-from prorsa.control.policies.base import Context, Want, shifted
+from prorsa.control.policies.base import Context, Policy, Want, shifted
 
 PREFIX: Final = "learned:"
 _LOWEST: Final = np.float32(-1e9)
@@ -37,21 +42,30 @@ class Learned:
         self.name = name
         self.model = model
         self._analytic = Analytic()
+        self._lookahead = Lookahead()
+        self._opposition = Opposition()
+        self._instead: Policy = self._analytic
         self._ranges = Ranges(model.card)
         self._handover = Handover()
         self._outcomes = Outcomes()
 
     def decide(self, context: Context) -> Want:
-        """What it would do, or what ``analytic`` would where it is not its turn; the reason says which and why."""
+        """What it would do, or what another would where it is not its turn; the reason says which and why."""
         observation = observe(context)
         logits = self.model.logits(observation)
+        second = self._lookahead.decide(context)
         self._judge(context, observation, logits)
         if self._handover.away(context.t_ns):
-            return self._hand_over(context)
+            return self._hand_over(context, second)
         action = _best(logits, context)
+        shift = shift_of(action, context.parallel_flips)
+        if context.acts:
+            suspended_s = self._opposition.note(shift, second.split.prefill - context.current.prefill)
+            if suspended_s is not None:
+                self._object(context, "look-ahead keeps seeing more in another split", suspended_s, self._lookahead)
+                return self._hand_over(context, second)
         if action != STAY and context.acts:
             self._outcomes.moved(seconds(context.t_ns))
-        shift = shift_of(action, context.parallel_flips)
         split = shifted(context, shift)
         return Want(
             split=split,
@@ -61,7 +75,7 @@ class Learned:
 
     def state(self) -> str:
         """The weights, and until when it is not its turn."""
-        return f"{self.model.card.sha256} {self._handover.until_s}"
+        return f"{self.model.card.sha256} {self._handover.until_s} {self._lookahead.state()}"
 
     def _judge(self, context: Context, observation: Array, logits: Array) -> None:
         now_s = seconds(context.t_ns)
@@ -71,19 +85,24 @@ class Learned:
             self._outcomes.count(now_s, float(sum(known)))
         if outside := self._ranges.outside(observation):
             names = ", ".join(outside[:_NAMED])
-            self._handover.object(now_s, f"{names}: outside the range of its training")
+            self._object(context, f"{names}: outside the range of its training", RETURN_S, self._analytic)
         if not np.isfinite(logits).all():
-            self._handover.object(now_s, "its output is not a number")
+            self._object(context, "its output is not a number", RETURN_S, self._analytic)
         ratio = self._outcomes.ratio()
         if ratio is not None and ratio < LEAST_RATIO:
             self._outcomes.forget()
-            self._handover.object(now_s, f"after its moves the pool put out {ratio:.2f} of before", SUSPENDED_S)
+            why = f"after its moves the pool put out {ratio:.2f} of before"
+            self._object(context, why, SUSPENDED_S, self._analytic)
 
-    def _hand_over(self, context: Context) -> Want:
-        want = self._analytic.decide(context)
+    def _object(self, context: Context, why: str, for_s: float, instead: Policy) -> None:
+        if self._handover.object(seconds(context.t_ns), why, for_s):
+            self._instead = instead
+
+    def _hand_over(self, context: Context, second: Want) -> Want:
+        want = second if self._instead is self._lookahead else self._instead.decide(context)
         left_s = self._handover.until_s - seconds(context.t_ns)
         why = self._handover.reason
-        reason = f"analytic decides for {self.name} for {left_s:.0f} s ({why}): {want.reason}"
+        reason = f"{self._instead.name} decides for {self.name} for {left_s:.0f} s ({why}): {want.reason}"
         inputs = {**want.inputs, "handed_over_s": round(left_s, 1)}
         return replace(want, reason=reason, inputs=inputs, handed_over=why)
 

@@ -11,9 +11,20 @@ from prorsa.clock import nanoseconds
 from prorsa.control.actions import STAY
 from prorsa.control.config import ControlConfig
 from prorsa.control.controller import Controller
-from prorsa.control.handover import JUDGED_MOVES, OWN, RETURN_S, SUSPENDED_S, TOLERANCE, Outcomes, Ranges
+from prorsa.control.handover import (
+    JUDGED_MOVES,
+    OPPOSED,
+    OWN,
+    RETURN_S,
+    SUSPENDED_S,
+    TOLERANCE,
+    Opposition,
+    Outcomes,
+    Ranges,
+)
 from prorsa.control.learned import Learned
 from prorsa.control.observation import FEATURES
+from prorsa.control.policies.base import Context, Want, shifted
 from tests.control.pool import Pool
 from tests.learn.models import always, card
 
@@ -132,6 +143,55 @@ def test_moves_that_do_not_pay_suspend_it():
     assert "after its moves the pool put out 0.50 of before" in reason
     later = nanoseconds(1.0 + SUSPENDED_S)
     assert "practised" in policy.decide(replace(context, t_ns=later)).reason
+
+
+class Mover:
+    """Always wants one more worker to prefill."""
+
+    name = "lookahead"
+
+    def decide(self, context: Context) -> Want:
+        return Want(split=shifted(context, 1), reason="more to prefill")
+
+    def state(self) -> str:
+        return ""
+
+
+def test_a_second_opinion_that_persists_decides_for_a_while_and_longer_each_time():
+    policy = Learned("learned", always(STAY, **WIDE))
+    policy._lookahead = Mover()
+    context = pool_of(policy.model).controller.context(nanoseconds(1.0))
+    began: list[float] = []
+    away = False
+    for t_s in range(0, 2_000, 5):
+        want = policy.decide(replace(context, t_ns=nanoseconds(float(t_s))))
+        if want.handed_over and not away:
+            began.append(t_s)
+            assert want.split.prefill == context.current.prefill + 1
+            assert "lookahead decides for learned" in want.reason
+            assert want.handed_over == "look-ahead keeps seeing more in another split"
+        if away and not want.handed_over:
+            began.append(t_s)
+            assert want.split == context.current
+        away = bool(want.handed_over)
+    first, back, second, again = began[:4]
+    assert first == 5 * (OPPOSED - 1)
+    assert (back - first, again - second) == (SUSPENDED_S, 2 * SUSPENDED_S)
+
+
+def test_a_second_opinion_is_not_asked_where_nothing_comes_of_the_decision():
+    policy = Learned("learned", always(STAY, **WIDE))
+    policy._lookahead = Mover()
+    context = replace(pool_of(policy.model).controller.context(nanoseconds(1.0)), acts=False)
+    wants = [policy.decide(replace(context, t_ns=nanoseconds(5.0 * k))) for k in range(40)]
+    assert {want.handed_over for want in wants} == {None}
+
+
+@pytest.mark.parametrize(("own", "theirs", "opposed"), [(0, 1, True), (-1, 1, True), (2, 1, False), (1, 0, False)])
+def test_to_move_alike_or_alone_is_no_opposition(own, theirs, opposed):
+    opposition = Opposition()
+    said = [opposition.note(own, theirs) for _ in range(OPPOSED)]
+    assert said == [None] * (OPPOSED - 1) + [SUSPENDED_S if opposed else None]
 
 
 def test_a_range_has_a_margin_and_names_the_furthest_first():

@@ -121,7 +121,7 @@ async def test_a_policy_trained_from_a_recording_decides_in_shadow_and_then_acts
         assert all(by_number[said.decision_id].tick_ns == said.tick_ns for said in beside)
         assert all(said.chosen is not None for said in beside)
         for said in (*beside, *decided_by(stack, learned)):
-            assert f"analytic decides for {learned}" in said.reason if said.handed_over else "practised" in said.reason
+            assert f"decides for {learned}" in said.reason if said.handed_over else "practised" in said.reason
         assert stack.status()["shadow"]["failed"] == 0
         replayed = await asyncio.to_thread(replay, stack)
         assert replayed["equal"] == replayed["decisions"] > 2 * DECISIONS
