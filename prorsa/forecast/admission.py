@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from prorsa.forecast.demand import LATER_ERROR, QUANTILES, Sums, matched, scaled, widen
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
-from prorsa.forecast.sources import Outlook, Steps
+from prorsa.forecast.sources import Outlook
+from prorsa.forecast.steps import Steps
 
 Array = NDArray[np.float64]
 
@@ -34,6 +35,8 @@ class AdmissionDemand:
         queue, streams, burst, at = outlook.queue, outlook.streams, outlook.burst, steps.bin_at
         self._answer = outlook.cycle.answer_tokens
         self._admitted_by = np.array([queue.admitted_by(float(h)) for h in steps.horizons_s])
+        if outlook.going_on is not None:
+            self._admitted_by *= outlook.going_on[np.minimum(queue.due_s.astype(np.intp), steps.bins - 1)]
         self._waiting = (queue.prompt_tokens + self._answer) * ~queue.retried
         self.queue: Array = self._admitted_by @ self._waiting
         self._burst_tokens = np.cumsum(self._kv_tokens(burst.admitted))[at]

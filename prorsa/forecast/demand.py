@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
-from prorsa.forecast.sources import Outlook, Steps
+from prorsa.forecast.sources import Outlook
+from prorsa.forecast.steps import Steps
 from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]

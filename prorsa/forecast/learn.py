@@ -26,6 +26,7 @@ _PRIORS: Final[dict[Wait, Prior]] = {
     Wait.UPDATE: Prior(median=25.0, shape=4.0),
     Wait.RESUME: Prior(median=0.5, strength=1.0),
     Wait.HINTED: Prior(median=1.0, shape=6.0),
+    Wait.STEP_BREAK: Prior(median=20.0, strength=0.3),
     Wait.UNKNOWN_TOOL: Prior(median=5.0),
 }
 _KEEP_CLASSES: Final = 0.99

@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
+from prorsa.forecast.ending import StepGroups
 from prorsa.forecast.waits import Wait
 
 _HELD_BACK_S: Final = 3.0
@@ -27,6 +28,7 @@ class RunPlan:
         flush_at_resume: whether the update under way, or announced, drops the caches.
         held_back: whether the sampler has had room for a while and dispatched nothing: a bound (staleness) holds it
             until the next weight update.
+        groups: of the step under way, and how many end it.
         prefill_workers: workers that serve prefill, alone or mixed; None before any worker was heard of.
     """
 
@@ -44,6 +46,8 @@ class RunPlan:
         self._limit: int | None = None
         self._batch: int | None = None
         self._step_dispatched = 0
+        self._step_ended_s: float | None = None
+        self.groups = StepGroups()
         self._last_step_dispatched = 0
         self._update_begin_s: float | None = None
         self._roles: dict[str, ev.Role] = {}
@@ -67,8 +71,7 @@ class RunPlan:
         """Trajectories that may still be dispatched, in this step if there are steps; infinite where nothing tells."""
         left = float("inf") if self._queued is None else float(self._queued)
         if self.mode == "sync":
-            step = self._batch or self._last_step_dispatched
-            left = min(left, max(step - self._step_dispatched, 0))
+            left = min(left, max(self._step_size - self._step_dispatched, 0))
         return left
 
     @property
@@ -98,9 +101,20 @@ class RunPlan:
         """
         if self.held_back:
             return self._room
-        size = self._batch or self._last_step_dispatched
+        size = self._step_size
         bounds = [bound for bound in (self._queued, self._limit) if bound is not None]
         return float(min([size, *bounds]))
+
+    @property
+    def _step_size(self) -> int:
+        """Trajectories that a step dispatches: its batch, or more where steps are over-sampled."""
+        return max(self._batch or 0, self._last_step_dispatched)
+
+    @property
+    def finishing(self) -> bool:
+        """Whether a synchronous step is under way that dispatches no more, and another is to come after it."""
+        under_way = self.mode == "sync" and self.anchor is None and self._step_dispatched > 0
+        return under_way and self.left_to_dispatch <= 0 and (self._queued is None or self._queued > 0)
 
     @property
     def _room(self) -> float:
@@ -134,16 +148,23 @@ class RunPlan:
         match event:
             case ev.TrajectoryDispatched():
                 self._on_dispatched(t_s)
+                self.groups.dispatched(event.trajectory_id, event.group_id)
+            case ev.RewardStart():
+                self.groups.rewarding(event.trajectory_id)
             case ev.TrajectoryEnd():
+                self.groups.ended(event.trajectory_id, aborted=event.status == "aborted")
                 if self._in_flight is not None:
                     self._in_flight = max(self._in_flight - 1, 0)
             case ev.SamplerState():
                 self._on_sampler(event)
             case ev.StepBegin():
                 self._last_step_dispatched, self._step_dispatched = self._step_dispatched, 0
+                self.groups.begin(event.target_groups)
+                if self._step_ended_s is not None:
+                    self._sink.waited(Wait.STEP_BREAK, max(t_s - self._step_ended_s, 0.0), None)
                 self._end_anchor(t_s)
             case ev.StepEnd():
-                self.anchor = (Wait.STEP_GAP, t_s)
+                self.anchor, self._step_ended_s = (Wait.STEP_GAP, t_s), t_s
             case ev.WeightsUpdateBegin():
                 self._on_update_begin(event, t_s)
             case ev.WeightsUpdateEnd():

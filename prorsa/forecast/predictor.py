@@ -20,7 +20,8 @@ from prorsa.forecast.learn import Learner
 from prorsa.forecast.phases import TRANSIENT, PhaseTracker
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.scoring import TARGETS, Made, ScoreKeeper, Scores
-from prorsa.forecast.sources import Lookout, Outlook, Steps
+from prorsa.forecast.sources import Lookout, Outlook
+from prorsa.forecast.steps import Steps
 from prorsa.forecast.trajectory import TrajectoryTable
 from prorsa.forecast.waiting import Queue, Service, ServiceRate, make_queue
 from prorsa.forecast.waits import WaitKeys

@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
-from prorsa.forecast.columns import Columns
+from prorsa.forecast.columns import Columns, State
+from prorsa.forecast.ending import all_by, cut_short, left_by
 from prorsa.forecast.flow import Cycle, Pool, Streams, flow
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.scan import TURN_BUCKETS, end_chances, lost_by, place, scan
+from prorsa.forecast.steps import Steps
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
 
@@ -26,63 +28,6 @@ Array = NDArray[np.float64]
 
 _UNLIKELY: Final = 1e-3
 """Bursts less likely than this are left out."""
-
-
-class Steps:
-    """The time axis: coarse edges at which trajectories are evaluated, and bins of one second.
-
-    Args:
-        horizons_s: horizons; all become edges. Bins reach to the longest.
-    """
-
-    def __init__(self, horizons_s: tuple[float, ...]) -> None:
-        self.horizons_s = horizons_s
-        longest = int(np.ceil(max(horizons_s)))
-        coarse = [t for t in _COARSE_S if t < longest]
-        self.edges_s = np.array(sorted({*coarse, *horizons_s, float(longest)}))
-        self.bins = longest
-        self.ends_s = np.arange(1, longest + 1, dtype=np.float64)
-        self.rounded_s = np.concatenate(([0.0], np.arange(longest) + 0.5))
-        """Edges that round a duration to whole seconds, so that sums of durations are not biased."""
-        self.at = np.searchsorted(self.edges_s, np.array(horizons_s))
-        """Index of each horizon among the edges."""
-        self.bin_at = np.minimum(np.ceil(np.array(horizons_s)).astype(np.intp), longest) - 1
-        """Index of the bin that each horizon ends with."""
-        self._spread = self._make_spread()
-
-    def _make_spread(self) -> Array:
-        begins = np.concatenate(([0.0], self.edges_s[:-1]))
-        first, last = self.ends_s - 1.0, self.ends_s
-        overlap = np.minimum(self.edges_s[:, None], last) - np.maximum(begins[:, None], first)
-        spread: Array = np.maximum(overlap, 0.0) / (self.edges_s - begins)[:, None]
-        return spread
-
-    def to_bins(self, between: Array) -> Array:
-        """Amounts between edges (last axis) as amounts a bin."""
-        amounts: Array = between @ self._spread
-        return amounts
-
-
-_COARSE_S: Final = (
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-    5.0,
-    6.0,
-    8.0,
-    10.0,
-    12.0,
-    15.0,
-    20.0,
-    25.0,
-    30.0,
-    40.0,
-    50.0,
-    60.0,
-    90.0,
-    120.0,
-)
 
 
 class Burst(NamedTuple):
@@ -109,6 +54,8 @@ class Outlook:
         queue: requests that wait for prefill, and how fast they are served.
         pause_s: seconds for which the workers stand still (a weight update).
         decoding, resident: requests that decode now, and KV tokens that decode holds.
+        going_on: float64[K], probability that an over-sampled step has not been cut off by the end of each second; None
+            where none is. It is in all of the above but the queue.
     """
 
     expected: Expected
@@ -122,6 +69,7 @@ class Outlook:
     pause_s: float
     decoding: float
     resident: float
+    going_on: Array | None = None
 
     @property
     def mean_context_tokens(self) -> float:
@@ -173,11 +121,20 @@ class Lookout:
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
         ends = end_chances(beliefs, s, queue.slot)
         cycle, appended, lost = self._cycle(expected, beliefs, ends)
-        burst, burst_by = self._burst(t_s)
         decoding = float(expected.totals[1])
         pool = self._pool(queue, pause_s, decoding, resident, t_s)
-        streams, added = self._flows(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]))
-        return Outlook(expected, streams, cycle, appended, lost, added, burst_by, queue, pause_s, decoding, resident)
+        calm = self._streams(expected, queue, ends, pool, np.zeros(steps.bins), cycle)
+        flow(cycle, pool, calm)
+        over = self._step_over(s, float(expected.totals[0]), calm)
+        burst, burst_by = self._burst(t_s) if over is None else self._burst_after(over)
+        added = self._added(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]), calm)
+        going_on = None
+        if over is not None and self._plan.groups.over_sampled:
+            going_on = 1.0 - over
+            expected, calm = cut_short(expected, calm, going_on, steps.bin_at)
+        return Outlook(
+            expected, calm, cycle, appended, lost, added, burst_by, queue, pause_s, decoding, resident, going_on
+        )
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
@@ -276,20 +233,24 @@ class Lookout:
 
     # --- what moves -------------------------------------------------------------------------------------------------
 
-    def _flows(
-        self, e: Expected, queue: Queue, ends: Array, cycle: Cycle, pool: Pool, burst: Array, likely: float
-    ) -> tuple[Streams, Burst]:
-        """What moves without the burst, and what the burst and all that follows from it adds."""
-        calm = self._streams(e, queue, ends, pool, np.zeros_like(burst), cycle)
-        flow(cycle, pool, calm)
+    def _added(
+        self,
+        e: Expected,
+        queue: Queue,
+        ends: Array,
+        cycle: Cycle,
+        pool: Pool,
+        burst: Array,
+        likely: float,
+        calm: Streams,
+    ) -> Burst:
+        """What the burst and all that follows from it adds to what moves without it."""
         if likely <= _UNLIKELY:
-            return calm, Burst(
-                np.zeros_like(calm.second), np.zeros_like(calm.second), np.zeros_like(calm.admitted), 0.0
-            )
+            return Burst(np.zeros_like(calm.second), np.zeros_like(calm.second), np.zeros_like(calm.admitted), 0.0)
         with_it = self._streams(e, queue, ends, pool, burst / likely, cycle)
         left = max(pool.left - float(burst.sum()) / likely, 0.0)
         flow(cycle, pool._replace(left=left), with_it)
-        return calm, Burst(
+        return Burst(
             second=likely * (with_it.second - calm.second),
             sampler=likely * (with_it.sampler - calm.sampler),
             admitted=likely * (with_it.admitted - calm.admitted),
@@ -357,6 +318,20 @@ class Lookout:
             return self._steps.bins
         lasts_s = self._pause_s(t_s) or self._learner.waits.quantile(Wait.UPDATE, 0.0, 0.5)
         return min(int(begins_in_s + lasts_s), self._steps.bins)
+
+    def _step_over(self, s: Slots, live: float, calm: Streams) -> Array | None:
+        """float64[K], probability that the step under way is over; None where none can end."""
+        if not self._plan.finishing or live <= 0.0:
+            return None
+        rewarded = float((s.state == State.REWARD).sum())
+        left, groups = left_by(rewarded, live - rewarded, calm), self._plan.groups
+        return groups.complete_by(left) if groups.over_sampled else all_by(rewarded, live - rewarded, left)
+
+    def _burst_after(self, over: Array) -> tuple[Array, Array]:
+        """As :meth:`_burst`, after a step that is still to end."""
+        comes = _convolve(np.diff(over, prepend=0.0), self._fresh(Wait.STEP_BREAK))
+        arrives = _convolve(comes, self._by_class(self._learner.keys.start_key)) * self._plan.next_burst()
+        return arrives, np.cumsum(comes)[self._steps.bin_at]
 
     def _burst(self, t_s: float) -> tuple[Array, Array]:
         """First requests of the next burst if it comes, and the probability that it has come by each horizon."""

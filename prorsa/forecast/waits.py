@@ -29,7 +29,9 @@ class Wait(IntEnum):
     """from the end of a weight update to the next dispatch"""
     HINTED = 7
     """a wait whose owner said how long it takes; counted in multiples of that"""
-    UNKNOWN_TOOL = 8
+    STEP_BREAK = 8
+    """from the end of a step to the next one, whatever comes between"""
+    UNKNOWN_TOOL = 9
     """a gap between two requests of which no tool event has told"""
 
 
