@@ -28,6 +28,7 @@ class Scripted:
     def __init__(self) -> None:
         self.prefill: dict[float, float] = {15.0: 0.0, 60.0: 0.0}
         self.decode = 0.0
+        self.backlog_tokens = 0.0
 
     def observe(self, stamped: Stamped) -> None:
         """It knows already."""
@@ -42,6 +43,7 @@ class Scripted:
             t_ns,
             1,
             tuple(rows),
+            backlog_tokens=self.backlog_tokens,
             mean_new_tokens=8192,
             mean_prefix_tokens=20_000,
             mean_output_tokens=500,
@@ -146,6 +148,19 @@ def test_no_flip_gains_less_than_the_prefill_it_causes(
     assert rate is not None
     assert gain_s is not None
     assert not moved or gain_s > lost / rate
+
+
+def test_a_backlog_that_stands_pays_for_flips_that_a_burst_does_not() -> None:
+    """Where all trajectories wait in turn no more come than are answered: what arrives seems to fit any split."""
+    pool, scripted = pool_of()
+    at_home(pool, 128, 40_000)
+    ask(scripted, 6.0, 1.0)
+    scripted.backlog_tokens = 6.0 * 60.0 * RATE * 0.85
+    pool.run(50)
+    assert pool.roles() == "PPPPDDDD"
+    assert "payback" in {guard.guard for guard in pool.decisions()[-1].guards}
+    pool.run(30)
+    assert pool.roles().count("P") > 4
 
 
 def test_the_victim_is_the_worker_that_loses_least() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from prorsa.control.cost import GOES_ON_S
 from prorsa.control.policies.base import Context, Want
 from prorsa.control.solver import Need, Solution, solve
+from prorsa.control.standing import Standing, Turns
 from prorsa.events import Split
 from prorsa.forecast.frame import Frame
 
@@ -19,26 +20,31 @@ class Analytic:
 
     def __init__(self, name: str = "analytic") -> None:
         self.name = name
+        self._standing = Standing()
+        self._turns = Turns()
 
     def decide(self, context: Context) -> Want:
         """Solve for the forecast demand; without a forecast or a known capacity, the present split stays."""
+        self._turns.update(context)
         known = _known(context)
         if isinstance(known, str):
             return Want(split=context.current, reason=f"no {known} yet: the split stays")
+        standing_tokens = self._standing.update(context, known.frame.backlog_tokens)
         need, inputs = _need(known, context, context.config.horizon_s)
         solution = solve(need, context.bounds, context.current.prefill)
+        wanted = Split(prefill=solution.prefill, decode=solution.decode)
         return Want(
-            split=Split(prefill=solution.prefill, decode=solution.decode),
+            split=wanted,
             reason=_explain(need, solution, context),
-            inputs=inputs,
+            inputs=inputs | {"standing_tokens": round(standing_tokens, 1), "turns_doubt": round(self._turns.factor, 2)},
             alternatives=solution.alternatives,
             overloaded=solution.case == "overload",
-            relief_s=_relief_s(known, Split(prefill=solution.prefill, decode=solution.decode), context),
+            relief_s=_relief_s(known, wanted, context, standing_tokens) / self._turns.factor,
         )
 
     def state(self) -> str:
-        """Nothing to remember."""
-        return ""
+        """The backlogs and the moves of late."""
+        return f"{self._standing.state()} {self._turns.state()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +113,13 @@ def relief_s(split: Split, context: Context) -> float | None:
     return None if isinstance(known, str) else _relief_s(known, split, context)
 
 
-def _relief_s(known: _Known, wanted: Split, context: Context) -> float:
+def _relief_s(known: _Known, wanted: Split, context: Context, standing_tokens: float = 0.0) -> float:
     # A burst that the present split works off within the decision horizon is no reason to flip: what counts is what
-    # would still be undone then, and what of the load goes on when the backlog is gone.
+    # would still be undone then, and what of the load goes on when the backlog is gone. What stands goes on too.
     horizon_s = context.config.decision_horizon_s
     need, _ = _need(known, context, horizon_s)
-    backlog = known.frame.backlog_tokens / (horizon_s * known.prefill_tokens_per_s * context.config.prefill_utilisation)
+    bursts = max(known.frame.backlog_tokens - standing_tokens, 0.0)
+    backlog = bursts / (horizon_s * known.prefill_tokens_per_s * context.config.prefill_utilisation)
     lasting = Need(prefill=max(need.prefill - backlog, 0.0), decode=need.decode)
     soon = _done(need, wanted) - _done(need, context.current)
     later = _done(lasting, wanted) - _done(lasting, context.current)
