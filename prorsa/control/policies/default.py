@@ -1,7 +1,7 @@
-"""``default``: the shipped choice, `lookahead` for workers with data-parallel attention, `analytic` for all others.
+"""``default``: the shipped choice, `lookahead` where the workers' profile is known, `analytic` where it is not.
 
-That is how simulated runs rank them: with lock-step ranks the ratio formula leaves something to gain, with plain tensor
-parallelism look-ahead flips more than pays (``docs/judging-results.md``).
+Look-ahead needs a profile for its model; the ratio formula does with the workers' own counters. That look-ahead is the
+better of the two wherever it can decide is what simulated runs say (``docs/judging-results.md``).
 """
 
 from prorsa.control.lookahead import Lookahead
@@ -10,7 +10,7 @@ from prorsa.control.policies.base import Context, Want
 
 
 class Default:
-    """By the workers' profile; without one the ratio formula does with their own counters."""
+    """Look-ahead with a profile, the ratio formula without one."""
 
     economy = True
     flips = True
@@ -24,10 +24,9 @@ class Default:
 
     def decide(self, context: Context) -> Want:
         """What the one of the two that can wants."""
-        profile = context.cost.profile
-        chosen = self._lookahead if profile is not None and profile.ranks > 1 else self._analytic
+        chosen = self._analytic if context.cost.profile is None else self._lookahead
         return chosen.decide(context)
 
     def state(self) -> str:
-        """That of look-ahead; the ratio formula remembers nothing."""
-        return self._lookahead.state()
+        """What both remember: which of them decides is settled by the configuration."""
+        return f"{self._lookahead.state()} {self._analytic.state()}"
