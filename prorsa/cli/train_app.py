@@ -26,11 +26,7 @@ def train(
     workers: int | None = None,
     cache: Literal["cold", "retained", "l3"] | None = None,
     host_kv_tokens: int | None = None,
-    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (
-        "default",
-        "lookahead",
-        "analytic",
-    ),
+    expert: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ("lookahead", "analytic"),
     shown: int = 24000,
     rounds: int = 200,
     minutes: float | None = None,

@@ -40,7 +40,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 _VALIDATION_DECISIONS: Final = 90
 _VALIDATED, _COMPARED = 1, 2
 """Streams of the seed that runs are drawn from: for validation, and for the choice of whom to imitate."""
-EXPERTS: Final = ("default", "lookahead", "analytic")
+EXPERTS: Final = ("lookahead", "analytic")
 """Whom a training may imitate, unless told otherwise."""
 
 
