@@ -69,6 +69,7 @@ class Beliefs(NamedTuple):
         cumulative, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
         output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
         appended: float64[cells], mean tokens that an action's result appends.
+        growth, growth_centres: multiples of that by how long it took; see :class:`~prorsa.forecast.habits.Growth`.
         ends_by_turn, ends_by_context: see :class:`~prorsa.forecast.habits.EndTables`.
         loss_chance, loss_share, loss_centres: see :class:`~prorsa.forecast.habits.LossTables`.
         move_chance, move_share: see :class:`~prorsa.forecast.moves.MoveTables`.
@@ -88,6 +89,8 @@ class Beliefs(NamedTuple):
     output_key: Ints
     output_mean: Array
     appended: Array
+    growth: Array
+    growth_centres: Array
     ends_by_turn: Array
     ends_by_context: Array
     loss_chance: Array

@@ -23,6 +23,7 @@ class Cycle(NamedTuple):
         output, gap, reward, start: float64[K], probability a second of the time from admission to the end of an
             answer, and of the time that a gap, a reward and a start-up take, rounded to whole seconds.
         lost, lost_share: float64[K], chance that a context is lost over a gap of so many seconds, and how much goes.
+        growth: float64[K], what is appended after such a gap, as a multiple of ``appended_tokens``.
         moved_tokens: missed by a turn, on average, because it leaves its context behind.
         answer_tokens: mean of an answer; ``appended_tokens`` of what a tool brings.
         uncached_output: share of an answer that the next prefill computes again.
@@ -36,6 +37,7 @@ class Cycle(NamedTuple):
     start: Array
     lost: Array
     lost_share: Array
+    growth: Array
     moved_tokens: float
     answer_tokens: float
     appended_tokens: float
@@ -130,11 +132,12 @@ def _come_back(k: int, c: Cycle, p: Pool, s: Streams) -> None:
         if share <= 0.0:
             continue
         at = k + j
-        prompt = context + count * c.appended_tokens
+        appended = count * c.appended_tokens * c.growth[j]
+        prompt = context + appended
         flushed = k < p.flush_from <= at
         lost, gone = (1.0, 1.0) if flushed else (c.lost[j], c.lost_share[j])
-        found = c.uncached_output * answer + count * (c.appended_tokens + c.moved_tokens)
-        missed = gone * (context - answer) + answer + count * c.appended_tokens
+        found = c.uncached_output * answer + appended + count * c.moved_tokens
+        missed = gone * (context - answer) + answer + appended
         s.second[0, at] += share * count
         s.second[1, at] += share * ((1.0 - lost) * found + lost * missed)
         s.second[2, at] += share * prompt

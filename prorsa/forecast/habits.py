@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.models import LogGrid
+from prorsa.forecast.models import LogGrid, Recent
 from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
 from prorsa.forecast.tables import loss_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
@@ -175,6 +175,36 @@ class EndModel:
         self.tables = EndTables(by_turn, by_context)
 
 
+class Growth:
+    """How much results append by how long they took to come back, as a multiple of what is usual for their action.
+
+    Args:
+        half_life: results of an octave of gaps after which one counts half.
+        strength: how many results the usual is worth.
+    """
+
+    def __init__(self, *, half_life: float = 500.0, strength: float = 40.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._strength = strength
+        self._usual, self._appended = np.zeros(IDLE_GRID.bins), np.zeros(IDLE_GRID.bins)
+        self._number = np.zeros(IDLE_GRID.bins)
+        edges = IDLE_GRID.edges
+        self.centres = (edges[:-1] + edges[1:]) / 2
+        self.factor = np.ones(IDLE_GRID.bins)
+
+    def add(self, gap_s: float, appended_tokens: float, usual_tokens: float) -> None:
+        """A result came after ``gap_s`` and appended so much."""
+        at = IDLE_GRID.index(gap_s)
+        for sums, value in ((self._usual, usual_tokens), (self._appended, appended_tokens), (self._number, 1.0)):
+            sums[at] = sums[at] * self._keep + value
+
+    def refresh(self) -> None:
+        """Take in what was added: then ``factor`` is float64[idle bins], at the ``centres`` of the bins."""
+        usual = self._usual.sum() / max(float(self._number.sum()), 1e-9)
+        prior = self._strength * usual + 1e-9
+        self.factor = (self._appended + prior) / (self._usual + prior)
+
+
 class LossTables(NamedTuple):
     """Chance that a context is lost, float64[2, idle bins] (second prompts, later ones), and the share of it that goes
     then, float64[2, idle bins], at the centres of the idle bins.
@@ -204,6 +234,7 @@ class LossModel:
     def __init__(self, prior: float = 0.01, *, half_life: float = 100.0) -> None:
         self._keep = 2.0 ** (-1.0 / half_life)
         self._prior = prior
+        self._size = Recent(prior=0.0, memory=200.0, prior_weight=0.0)
         bins = IDLE_GRID.bins
         self._seen, self._lost, self._gone = np.zeros((2, bins)), np.zeros((2, bins)), np.zeros((2, bins))
         edges = IDLE_GRID.edges
@@ -211,10 +242,15 @@ class LossModel:
         self.tables = LossTables(self._lost, self._gone, self._centres)
         self.refresh()
 
-    def add(self, idle_s: float, gone: float, *, second: bool) -> None:
-        """Of a context that lay idle for ``idle_s`` when its prompt became ready, the share ``gone`` was missing."""
+    def add(self, idle_s: float, gone: float, context_tokens: float, *, second: bool) -> None:
+        """Of a context that lay idle for ``idle_s`` when its prompt became ready, the share ``gone`` was missing.
+
+        Contexts count by their size: it is the tokens that must come out right, and large ones are cut more often.
+        """
         at, lost = (0 if second else 1, IDLE_GRID.index(idle_s)), gone >= LOST_FROM
-        for sums, value in ((self._seen, 1.0), (self._lost, float(lost)), (self._gone, gone * lost)):
+        self._size.add(context_tokens, 1.0)
+        weight = context_tokens / max(self._size.value, 1.0)
+        for sums, value in ((self._seen, weight), (self._lost, weight * lost), (self._gone, weight * gone * lost)):
             sums[at] = sums[at] * self._keep + value
 
     def expect_rewritten(self, chance: float, weight: float) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.habits import LOST_FROM, EndModel, FirstShare, LossModel, Transitions
+from prorsa.forecast.habits import LOST_FROM, EndModel, FirstShare, Growth, LossModel, Transitions
 from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, SizeModel
 from prorsa.forecast.moves import MOVES_FROM, MoveModel
 from prorsa.forecast.priors import Expectant
@@ -41,6 +41,7 @@ class Learner:
     Attributes:
         waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens) last.
         appended: tokens that the result of an action appends to the context, by action and class of turns.
+        growth: how much more is appended after a long gap, less after a short one.
         losses: whether a returning prompt no longer finds its context cached anywhere.
         moves: whether a turn leaves its context behind.
         wait_losses: how much of what the router's index counts as cached at home is gone after a wait.
@@ -59,7 +60,8 @@ class Learner:
     def __init__(self, keys: WaitKeys, scores: ScoreKeeper) -> None:
         self.keys = keys
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
-        self.appended = SizeModel(prior_tokens=500.0, per_group=TURN_BUCKETS)
+        self.appended = SizeModel(prior_tokens=500.0)
+        self.growth = Growth()
         self.losses = LossModel()
         self.moves = MoveModel()
         self.wait_losses = WaitLoss()
@@ -118,7 +120,13 @@ class Learner:
             self.transitions.add(request.previous_action, request.action)
             grown = _grown(request)
             if grown is not None:
-                self.appended.add(request.action * TURN_BUCKETS + turn_bucket(request.turn), max(grown, 1.0))
+                self._learn_appended(request, max(grown, 1.0))
+
+    def _learn_appended(self, request: Request, tokens: float) -> None:
+        cell = request.action * TURN_BUCKETS + turn_bucket(request.turn)
+        if request.gap_s is not None and cell < len(self.appended.means):
+            self.growth.add(request.gap_s, tokens, float(self.appended.means[cell]))
+        self.appended.add(cell, tokens)
 
     def admitted(self, t_s: float, request: Request) -> None:
         self._scores.admitted(t_s, request)
@@ -159,8 +167,9 @@ class Learner:
         lost = self._learn_lost(request, uncached, before)
         self._learn_wait(request, uncached)
         grown = _grown(request)
-        if not lost and grown is not None and grown >= 0 and request.previous_output_tokens:
-            self._again[0] += min(max(uncached - grown, 0.0), request.previous_output_tokens)
+        if not lost and grown is not None and request.previous_output_tokens:
+            # Where a context shrank its answer came back shorter: that much less of it is computed again.
+            self._again[0] += min(max(uncached - max(grown, 0.0), 0.0), request.previous_output_tokens)
             self._again[1] += request.previous_output_tokens
 
     def _learn_lost(self, request: Request, uncached: int, before: int) -> bool:
@@ -171,10 +180,10 @@ class Learner:
             return gone >= LOST_FROM
         found = request.ready_index_tokens
         if found is None:  # all that was lost was lost by then
-            self.losses.add(request.prefilled_s - request.answered_s, gone, second=request.turn == 1)
+            self.losses.add(request.prefilled_s - request.answered_s, gone, before, second=request.turn == 1)
             return gone >= LOST_FROM
         missing = _share(found - fresh, before)
-        self.losses.add(request.ready_s - request.answered_s, missing, second=request.turn == 1)
+        self.losses.add(request.ready_s - request.answered_s, missing, before, second=request.turn == 1)
         if missing >= LOST_FROM:
             return True
         held = request.prompt_tokens - found
@@ -224,7 +233,8 @@ class Learner:
         """Bring every model up to date with the waits under way: float64[keys, bins], how many are where."""
         keys = self.keys
         self.waits.refresh(len(keys), ongoing, keys.kinds)
-        self.appended.refresh(keys.actions * TURN_BUCKETS)
+        self.appended.refresh(keys.actions * TURN_BUCKETS, _by_class_and_turn(keys.workload_of))
+        self.growth.refresh()
         self.first_prompts.refresh(MAX_WORKLOADS)
         self.transitions.refresh(keys.actions, keys.workload_of)
         self.losses.refresh()
@@ -267,6 +277,12 @@ class Learner:
         if request.turn == 0 or len(self.appended.means) == 0:
             return float(request.prompt_tokens)
         return float(min(self.appended.means[0], request.prompt_tokens))
+
+
+def _by_class_and_turn(workload_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The group of each cell of an action and a class of turns: whatever the action, turns of a class are alike."""
+    groups: NDArray[np.int32] = (workload_of[:, None] * TURN_BUCKETS + np.arange(TURN_BUCKETS)).ravel().astype(np.int32)
+    return groups
 
 
 def _share(part: float, whole: float) -> float:

@@ -245,17 +245,13 @@ class SizeModel:
     Args:
         prior_tokens: size that is assumed, with the weight of one observation, before any was seen.
         half_life: observations of a key after which one counts half.
-        per_group: so many consecutive keys are a group; a key is shrunk towards its group, a group towards all.
         shrinkage: observations of its own that a key (a group) needs to count as much as its group (all).
     """
 
-    def __init__(
-        self, prior_tokens: float, *, half_life: float = 1000.0, per_group: int = 1, shrinkage: float = 20.0
-    ) -> None:
+    def __init__(self, prior_tokens: float, *, half_life: float = 1000.0, shrinkage: float = 20.0) -> None:
         self.grid = SIZE_GRID
         self._weights = _Weights(SIZE_GRID.bins, half_life, sums=True)
         self._shrinkage = shrinkage
-        self._per_group = per_group
         self._prior_index = SIZE_GRID.index(prior_tokens)
         edges = SIZE_GRID.edges
         self._centres = (edges[:-1] + edges[1:]) / 2
@@ -273,9 +269,12 @@ class SizeModel:
         self._weights.raw[key] += counts
         self._weights.raw_sums[key] += sums
 
-    def refresh(self, keys: int) -> None:
+    def refresh(self, keys: int, groups: NDArray[np.int32] | None = None) -> None:
         """Take in what was added. Then ``shares``: float64[keys, bins], the probability of each bin by key; ``sizes``:
         float64[bins], mean size within each bin; ``means``: float64[keys], mean size by key.
+
+        Args:
+            groups: int32[keys], towards which keys are shrunk; by default each is its own.
         """
         weights = self._weights
         scale = weights.scale(keys)
@@ -283,7 +282,7 @@ class SizeModel:
             weights.raw[:keys],
             weights.raw_sums[:keys],
             scale,
-            self._per_group,
+            np.arange(keys, dtype=np.int32) if groups is None else groups,
             self._shrinkage,
             self._prior_index,
             self._centres,

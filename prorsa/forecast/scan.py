@@ -127,18 +127,24 @@ def _lost(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
 @compiled
 def _loss(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
     """Chance that a context is lost after ``idle_s``, and the share that goes, between the centres of the bins."""
-    c = m.loss_centres
-    if idle_s <= c[0]:
-        return m.loss_chance[row, 0], m.loss_share[row, 0]
-    last = len(c) - 1
-    if idle_s >= c[last]:
-        return m.loss_chance[row, last], m.loss_share[row, last]
-    at = 0
-    while c[at + 1] < idle_s:
-        at += 1
-    f = (idle_s - c[at]) / (c[at + 1] - c[at])
+    at, f = _between(m.loss_centres, idle_s)
     chance = (1.0 - f) * m.loss_chance[row, at] + f * m.loss_chance[row, at + 1]
     return chance, (1.0 - f) * m.loss_share[row, at] + f * m.loss_share[row, at + 1]
+
+
+@compiled
+def _growth(m: Beliefs, gap_s: float) -> float:
+    at, f = _between(m.growth_centres, gap_s)
+    return float((1.0 - f) * m.growth[at] + f * m.growth[at + 1])
+
+
+@compiled
+def _between(centres: Array, x: float) -> tuple[int, float]:
+    """The centre before ``x`` and how far it is from there to the next; ends count as far as the last one."""
+    at, last = 0, len(centres) - 2
+    while at < last and centres[at + 1] < x:
+        at += 1
+    return at, min(max((x - centres[at]) / (centres[at + 1] - centres[at]), 0.0), 1.0)
 
 
 @compiled
@@ -251,17 +257,17 @@ def _tool(
     """A trajectory in a tool: what the tool brings is new; of the context before it, what was lost is new again."""
     action, turn = s.action[i], s.turn[i] + 1
     cell = action * TURN_BUCKETS + _turn_bucket(turn)
-    appended, answer = m.appended[cell], s.output_tokens[i]
+    answer = s.output_tokens[i]
     context = s.prompt_tokens[i] + answer
     known = m.uncached_output * answer
-    again = context + appended
-    size = again + m.output_mean[action]
-    index = _size_bin(size, out.admissible.shape[1])
     idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
     e, before = 0, 0.0
     for h in range(len(horizons)):
         ahead_s = edges_s[horizons[h]]
         lost, share = _lost(m, 0 if turn == 1 else 1, idle_s + 0.5 * ahead_s)
+        grows = _growth(m, idle_s + 0.5 * ahead_s)
+        appended = m.appended[cell] * grows
+        again = context + appended
         if s.flushed[i]:
             lost, share = 1.0, 1.0
         lost_tokens = share * s.prompt_tokens[i] + answer + appended
@@ -278,8 +284,9 @@ def _tool(
         _add_known(out, h, chance * (1.0 - lost), known)
         _add_known(out, h, chance * (1.0 - lost) * moved, missed)
         _add_known(out, h, chance * lost, lost_tokens)
-        out.found[h, cell] += chance * (1.0 - lost)
-        _add_admissible(out, h, index, chance, size)
+        out.found[h, cell] += chance * (1.0 - lost) * grows
+        size = again + m.output_mean[action]
+        _add_admissible(out, h, _size_bin(size, out.admissible.shape[1]), chance, size)
     out.answering[action] += 1.0
 
 

@@ -64,21 +64,21 @@ def hazard_tables(
 
 @compiled
 def size_tables(
-    counts: Array, sums: Array, scale: Array, per_group: int, shrinkage: float, prior_index: int, centres: Array
+    counts: Array, sums: Array, scale: Array, group: Ints, shrinkage: float, prior_index: int, centres: Array
 ) -> tuple[Array, Array, Array]:
     """Shares of size bins by key, mean size by key, and mean size within each bin.
 
-    Each run of ``per_group`` keys is a group: a key is shrunk towards its group, and that towards all.
+    A key is shrunk towards its ``group`` (int32[keys]), and that towards all.
     """
     keys, bins = counts.shape
-    groups = (keys + per_group - 1) // per_group
+    groups = group.max() + 1
     pooled, pooled_sums, grouped = np.zeros(bins), np.zeros(bins), np.zeros((groups, bins))
     for k in range(keys):
         for b in range(bins):
             count = counts[k, b] * scale[k]
             pooled[b] += count
             pooled_sums[b] += sums[k, b] * scale[k]
-            grouped[k // per_group, b] += count
+            grouped[group[k], b] += count
     sizes = np.empty(bins)
     for b in range(bins):
         sizes[b] = pooled_sums[b] / pooled[b] if pooled[b] > 0.0 else centres[b]
@@ -91,7 +91,7 @@ def size_tables(
     for k in range(keys):
         total = shrinkage
         for b in range(bins):
-            shares[k, b] = counts[k, b] * scale[k] + shrinkage * grouped[k // per_group, b]
+            shares[k, b] = counts[k, b] * scale[k] + shrinkage * grouped[group[k], b]
             total += counts[k, b] * scale[k]
         for b in range(bins):
             shares[k, b] /= total

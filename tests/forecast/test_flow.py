@@ -33,6 +33,7 @@ def cycle(**changes):
         start=takes(0),
         lost=np.zeros(K),
         lost_share=np.ones(K),
+        growth=np.ones(K),
         moved_tokens=0.0,
         answer_tokens=50.0,
         appended_tokens=100.0,
@@ -75,6 +76,15 @@ def test_a_trajectory_goes_round_and_round():
     assert s.second[0, back] == pytest.approx(np.ones(len(back)))
     assert s.second[1, back] == pytest.approx(np.full(len(back), 150.0))
     assert s.second[2, back] == pytest.approx(1000.0 + 150.0 * np.arange(1, len(back) + 1))
+
+
+def test_what_a_tool_appends_grows_with_the_gap():
+    s = streams()
+    s.going[:, 0] = 1.0, 1000.0, 50.0
+    growth = np.ones(K)
+    growth[3] = 2.0
+    flow(cycle(growth=growth), pool(), s)
+    assert s.second[1:, 3].tolist() == [50.0 + 200.0, 1000.0 + 200.0]
 
 
 def test_an_ended_trajectory_is_replaced_while_the_sampler_has_any():

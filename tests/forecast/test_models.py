@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, FirstShare, LossModel, Transitions
+from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, FirstShare, Growth, LossModel, Transitions
 from prorsa.forecast.models import (
     DURATION_GRID,
     SIZE_GRID,
@@ -160,6 +160,36 @@ def test_a_size_key_without_data_is_that_of_all():
     assert model.means[1] == pytest.approx(4000.0, rel=0.05)
 
 
+def test_a_size_key_leans_on_its_group_before_it_leans_on_all():
+    model = SizeModel(500.0)
+    for _ in range(300):
+        model.add(0, 8000.0)
+        model.add(1, 100.0)
+    model.refresh(4, np.array([0, 1, 0, 1], np.int32))
+    assert model.means[2] > 10 * model.means[3]
+
+
+def test_what_long_gaps_bring_is_told_from_what_short_ones_do():
+    growth = Growth()
+    for k in range(600):
+        growth.add(40.0 if k % 2 else 3.0, 3000.0 if k % 2 else 1000.0, 2000.0)
+    growth.refresh()
+    assert np.interp([3.0, 48.0], growth.centres, growth.factor) == pytest.approx([0.55, 1.45], abs=0.05)
+    assert growth.factor[-1] == pytest.approx(1.0)
+
+
+def test_tokens_lost_come_out_right_where_large_contexts_are_those_that_are_cut():
+    model = LossModel()
+    for k in range(400):
+        model.add(3.0, float(k % 4 == 0), 90_000.0, second=False)
+        model.add(3.0, 0.0, 10_000.0, second=False)
+    model.refresh()
+    tables = model.tables
+    share = np.interp(3.0, tables.centres, tables.chance[1] * tables.share[1])
+    said = share * (90_000.0 + 10_000.0) / 2
+    assert said == pytest.approx(0.25 * 90_000.0 / 2, rel=0.15)
+
+
 def lost(model, idle_s, *, second=False):
     tables = model.tables
     return np.interp(idle_s, tables.centres, tables.chance[0 if second else 1])
@@ -170,7 +200,7 @@ def test_losses_rise_with_idle_time():
     model = LossModel()
     for _ in range(4000):
         idle_s = float(rng.uniform(0.0, 200.0))
-        model.add(idle_s, float(idle_s > 70.0), second=False)
+        model.add(idle_s, float(idle_s > 70.0), 1e4, second=False)
     model.refresh()
     chances = lost(model, np.array([5.0, 20.0, 100.0, 150.0]))
     assert chances[0] < 0.1
@@ -181,7 +211,7 @@ def test_losses_rise_with_idle_time():
 def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_safe():
     model = LossModel()
     for _ in range(50):
-        model.add(160.0, 1.0, second=False)
+        model.add(160.0, 1.0, 1e4, second=False)
     model.refresh()
     assert lost(model, 90.0) > 0.7
     assert lost(model, 1e4) > 0.9
@@ -191,8 +221,8 @@ def test_where_all_wait_long_and_find_nothing_shorter_waits_are_not_taken_for_sa
 def test_second_prompts_that_are_rewritten_say_nothing_of_later_ones():
     model = LossModel()
     for k in range(300):
-        model.add(4.0, 0.8 * (k % 4 == 0), second=True)
-        model.add(4.0, 0.0, second=False)
+        model.add(4.0, 0.8 * (k % 4 == 0), 1e4, second=True)
+        model.add(4.0, 0.0, 1e4, second=False)
     model.refresh()
     assert lost(model, 4.0, second=True) == pytest.approx(0.25, abs=0.05)
     assert lost(model, 60.0, second=True) > 0.15
