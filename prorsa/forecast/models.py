@@ -218,11 +218,6 @@ class HazardModel:
         ends: Array = -np.expm1(self.cumulative(keys, x) - self.cumulative(keys, later))
         return ends
 
-    def fresh(self, key: int, edges: Array) -> Array:
-        """Probability that a wait that begins now ends between consecutive ``edges``."""
-        survival = np.exp(-self.cumulative(np.array(key), edges))
-        return survival[:-1] - survival[1:]
-
     def quantile(self, key: int, x: float, q: float) -> float:
         """The total length at which a wait that has lasted ``x`` has ended with probability ``q``."""
         cumulative, slope = self.tables.cumulative[key], self.tables.slope[key]

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.beliefs import Array, Beliefs, Expected, Ints, Places, Slots
 from prorsa.forecast.jit import compiled
+from prorsa.forecast.models import HazardTables
 
 TURN_BUCKETS: Final = 5
 """Classes of turns whose sizes differ: the second, the third and fourth, to the ninth, to the thirtieth, later ones."""
 
 _FREE, _DISPATCHED, _SANDBOX, _READY, _PREFILL, _DECODE, _TOOL, _REWARD = -1, 0, 1, 2, 3, 4, 5, 6
 _HINTED: Final = 7
+_UNLIKELY: Final = 1e-6
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
@@ -91,6 +93,25 @@ def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges
         while index < bins - 1 and later > m.edges[index + 1]:
             index += 1
         out[e] = 1.0 - np.exp(now - m.cumulative[key, index] - m.slope[key, index] * (later - m.edges[index]))
+
+
+@compiled
+def mixed_ends(waits: HazardTables, keys: Ints, weights: Array, x: Array) -> Array:
+    """Probability that waits of several keys, by their weights, end between consecutive ``x`` (float64[n + 1], which
+    never fall): float64[n].
+    """
+    bins = waits.cumulative.shape[1]
+    survival = np.zeros(len(x))
+    for k in range(len(keys)):
+        if weights[k] <= _UNLIKELY:
+            continue
+        key, index = keys[k], _log_bin(x[0], _DURATION_LOW, _DURATION_PER_OCTAVE, bins)
+        for i in range(len(x)):
+            while index < bins - 1 and x[i] > waits.edges[index + 1]:
+                index += 1
+            passed = waits.cumulative[key, index] + waits.slope[key, index] * (x[i] - waits.edges[index])
+            survival[i] += weights[k] * np.exp(-passed)
+    return survival[:-1] - survival[1:]
 
 
 @compiled

@@ -19,7 +19,7 @@ from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.ranks import Ranks
-from prorsa.forecast.scan import TURN_BUCKETS, end_chances, lost_by, place, scan
+from prorsa.forecast.scan import TURN_BUCKETS, end_chances, lost_by, mixed_ends, place, scan
 from prorsa.forecast.steps import Steps
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
@@ -220,19 +220,15 @@ class Lookout:
 
     def _mixed(self, keys: NDArray[np.int32], weights: Array, speed: float, after_s: float = 0.0) -> Array:
         """float64[K]: waits of several keys by their weights that begin ``after_s`` from now, in whole seconds."""
-        some = weights > 1e-6
         x = np.maximum(self._steps.rounded_s - after_s, 0.0) * speed
-        survival = np.exp(-self._learner.waits.cumulative(keys[some][:, None], x))
-        mixed = weights[some] @ survival
-        ends: Array = mixed[:-1] - mixed[1:]
-        return ends
+        return mixed_ends(self._learner.waits.tables, keys, weights, x)
 
     def _by_class(self, keys: list[int]) -> Array:
         return self._mixed(np.array(keys, np.int32), self._learner.classes, 1.0)
 
     def _fresh(self, key: int) -> Array:
         """float64[K]: a wait that begins now, rounded to whole seconds."""
-        return self._learner.waits.fresh(key, self._steps.rounded_s)
+        return self._mixed(np.array([key], np.int32), np.ones(1), 1.0)
 
     # --- what moves -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from prorsa.forecast.models import (
     Ratio,
     SizeModel,
 )
+from prorsa.forecast.scan import mixed_ends
 
 PRIORS = (Prior(median=5.0), Prior(median=5.0))
 
@@ -111,6 +112,20 @@ def test_a_rare_tool_borrows_from_the_others():
     common, rare, unseen = (remaining(model, key, 0.0, 20.0) for key in (1, 2, 3))
     assert rare == pytest.approx(common, abs=0.05)
     assert unseen == pytest.approx(common, abs=0.02)
+
+
+def test_waits_of_several_keys_end_as_their_mixture_does():
+    rng = np.random.default_rng(7)
+    model = HazardModel(PRIORS, half_life=1e9)
+    for fast, slow in zip(rng.exponential(2.0, 20_000), rng.exponential(50.0, 20_000), strict=True):
+        model.add(0, float(fast))
+        model.add(1, float(slow))
+    model.refresh(2, nothing(2))
+    times = np.array([0.0, 0.5, 3.0, 10.0, 10.0, 40.0])
+    ends = mixed_ends(model.tables, np.array([0, 1], np.int32), np.array([0.25, 0.75]), times)
+    survival = 0.25 * np.exp(-times / 2.0) + 0.75 * np.exp(-times / 50.0)
+    assert ends == pytest.approx(survival[:-1] - survival[1:], abs=0.01)
+    assert ends[3] == 0.0
 
 
 def test_durations_that_change_are_followed():
