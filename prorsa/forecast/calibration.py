@@ -23,9 +23,9 @@ _MENDED_LEAN: Final = 2.0
 """Independent windows (of the horizon's length each) that the forecast's being right on average is worth."""
 _MOST_MENDED: Final = 2.0
 """Arrivals are mended by this factor at most."""
-_WIDTH_RATE: Final = 1.25
+_WIDTH_RATE: Final = 1.5
 """Step of the log widths for a miss, windows that settle within a second."""
-_SHARED_STEP: Final = 0.3
+_SHARED_STEP: Final = 0.5
 """The share of a step that moves the widths of all cells, not of one alone."""
 _WIDE: Final = 0.3
 """Log width in transients before anything has settled, of forecasts whose own widths are known to be too small."""
@@ -70,7 +70,8 @@ class Combiner:
 
     The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside of what was
     said, in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. Windows overlap, and all that
-    are made before one settles miss for the same reason: so steps are divided by the time that it took to settle.
+    are made before one settles miss for the same reason: so steps are divided by the time that windows take to settle;
+    on average, since large requests, which make a window miss, also make it settle later.
 
     Args:
         horizon_s: length of the windows.
@@ -90,6 +91,7 @@ class Combiner:
         self._came = self._expected = self._windows = 0.0
         self._log_widths = [[_WIDE * wide * (cell < STEADY)] * 2 for cell in range(len(_OWN_ERROR))]
         self._shared = [0.0, 0.0]
+        self._settles_s = horizon_s
 
     def correct(self, raw: Raw) -> Corrected:
         """The quantiles as of today; none is below 0."""
@@ -132,7 +134,8 @@ class Combiner:
         return low, high
 
     def _learn_widths(self, cell: int, after_s: float, *missed: bool) -> None:
-        rate, own, shared = _WIDTH_RATE / max(self._horizon_s, after_s), self._log_widths[cell], self._shared
+        self._settles_s += (1.0 - self._keep) * (after_s - self._settles_s)
+        rate, own, shared = _WIDTH_RATE / max(self._horizon_s, self._settles_s), self._log_widths[cell], self._shared
         for side, miss in enumerate(missed):
             at = own[side] + shared[side]
             step = min(max(at + rate * (miss - 0.1), -MAX_LOG_WIDTH), MAX_LOG_WIDTH) - at
