@@ -34,8 +34,8 @@ class FirstShare:
 
     _STRENGTH: Final = 4.0
     """First prompts that what is assumed is worth."""
-    _KEEP: Final = 2.0 ** (-1.0 / 200.0)
-    """A prefill, or a dispatch."""
+    _KEEP: Final = 2.0 ** (-1.0 / 50.0)
+    """A prefill, or a dispatch. Short: siblings that start at once compute more than those that trickle in."""
 
     def __init__(self) -> None:
         self._expected = [0.0, 0.0]

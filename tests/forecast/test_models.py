@@ -304,7 +304,7 @@ def test_first_prompts_of_siblings_are_computed_once():
         share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0)
     alone, _, of_all = share.shares(4000.0)
     assert alone == pytest.approx(0.9, abs=0.02)
-    assert float(share.of_siblings(np.array(4000.0))) == pytest.approx(400.0, rel=0.1)
+    assert float(share.of_siblings(np.array(4000.0))) == pytest.approx(400.0, rel=0.2)
     assert of_all == pytest.approx(0.2, abs=0.02)
 
 
