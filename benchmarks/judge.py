@@ -1,6 +1,6 @@
 """Policies on held-out cells, against the best bound known: the numbers of ``docs/judging-results.md``.
 
-    python -m benchmarks.judge [--cells …] [--policies …] [--seeds 200:202] [--rows FILE] [--write]
+    python -m benchmarks.judge [--cells …] [--policies …] [--seeds 500:503] [--rows FILE] [--write]
 
 Runs are kept as JSON lines in ``--rows`` (by default ``build/judge.jsonl``) and not made again, so that the comparison
 can be made in parts and deepened; rows of an earlier engine or policy are the reader's to delete. The controller
@@ -21,7 +21,7 @@ from prorsa.cli.options import seeds_of
 from prorsa.run import RunPlan, make_plan
 from prorsa.tuning import settle
 
-ROLLOUTS: Final = 40
+ROLLOUTS: Final = 20
 POLICIES: Final = ("analytic", "lookahead", "learned", "static:best", "colocated:tuned", f"clairvoyant:{ROLLOUTS}")
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", nargs="+", help="names; all by default")
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
-    parser.add_argument("--seeds", default=f"{FIRST_SEED}:{FIRST_SEED + 2}")
+    parser.add_argument("--seeds", default=f"{FIRST_SEED}:{FIRST_SEED + 3}")
     parser.add_argument("--rows", type=Path, default=Path("build/judge.jsonl"))
     args = parser.parse_args()
     rows, seeds = Rows(args.rows), seeds_of(None, args.seeds)

@@ -13,7 +13,7 @@ import msgspec
 from prorsa.cluster.scenario import Scenario, load_scenario
 from prorsa.cluster.workloads.shapes import DriftPoint, MixPoint
 
-FIRST_SEED: Final = 200
+FIRST_SEED: Final = 500
 TURNS: Final = 20
 TRACES: Final = Path(__file__).parents[2] / "shared" / "traces"
 """Recorded sessions; they are no part of this repository, and their cells are left out where they are absent."""
