@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, configure
@@ -111,9 +112,13 @@ def train(options: TrainingOptions, told: Told = lambda _: None) -> Model:
     """
     _check(options)
     environments = _environments(options)
+    # The network is so small that threads only wait for one another: for minutes instead of a second, on busy cores.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         return _Training(options, environments, told).run()
     finally:
+        torch.set_num_threads(threads)
         environments.close()
 
 
