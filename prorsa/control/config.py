@@ -51,7 +51,7 @@ class ControlConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     decide_s: float = 5.0
     horizon_s: float = 15.0
     decision_horizon_s: float = 60.0
-    dwell_s: float = 30.0
+    dwell_s: float = 60.0
     kv_margin: float = 0.1
     prefill_utilisation: float = 0.85
     parallel_flips: int | None = None
