@@ -125,12 +125,13 @@ def comparison(scored: Sequence[Scored]) -> str:
         "worse than the reference",
         "worse than the best fixed split",
     )
+    shown = [name for name in SHOWN if any(name in each.gains for each in scored)]
     lines = [
         f"Gains over the reference, geometric means of {seeds} paired seeds from {FIRST_SEED} up (95 % interval).",
         "",
-        "| cell | figure, reference | " + " | ".join(f"`{name}`" for name in SHOWN) + " | best of roles | best known |",
-        "|---" * (len(SHOWN) + 4) + "|",
-        *(_line(each) for each in scored),
+        "| cell | figure, reference | " + " | ".join(f"`{name}`" for name in shown) + " | best of roles | best known |",
+        "|---" * (len(shown) + 4) + "|",
+        *(_line(each, shown) for each in scored),
         "",
         f"| {' | '.join(heads)} |",
         "|---" * len(heads) + "|",
@@ -139,11 +140,11 @@ def comparison(scored: Sequence[Scored]) -> str:
     return "\n".join(lines)
 
 
-def _line(each: Scored) -> str:
+def _line(each: Scored, shown: Sequence[str]) -> str:
     mark = " †" if each.trajectory_bound else ""
     name = f"`{each.cell.scenario.name}`{mark}"
     unit = "tokens/s" if each.figure.more_is_better else f"s ({each.figure.key})"
-    gains = [_cell(each.gains.get(policy), each.flips.get(policy)) for policy in SHOWN]
+    gains = [_cell(each.gains.get(policy), each.flips.get(policy)) for policy in shown]
     return (
         "| "
         + " | ".join(
