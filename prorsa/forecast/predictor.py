@@ -30,6 +30,10 @@ __all__ = ["ForecastConfig", "Frame", "Predictor", "as_seen", "with_totals"]
 
 Array = NDArray[np.float64]
 
+QUEUES_S = 1.0
+"""What waits is looked at again with the first event after so long without a tick, so that what is learnt between rare
+ticks (a training's are at decisions) goes by queues as fresh as with one each second."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastConfig:
@@ -87,10 +91,14 @@ class Predictor:
         self._share_corrections()
         self._early = EarlyActuals(horizons_s)
         self._last_tick_s: float | None = None
+        self._queued_s: float | None = None
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
     def observe(self, stamped: Stamped) -> None:
-        """Take one event of the run; O(1), never fails on one that does not fit."""
+        """Take one event of the run; O(1) but for the queues, never fails on one that does not fit."""
+        t_s = stamped.t_ns / NS_PER_S
+        if self._queued_s is not None and t_s > self._queued_s + QUEUES_S:
+            self._queue(t_s)
         if self.table.observe(stamped):
             self._plan.observe(stamped)
             self._phases.observe(stamped)
@@ -128,19 +136,26 @@ class Predictor:
     # --- state ------------------------------------------------------------------------------------------------------
 
     def _look(self, t_s: float) -> Outlook:
-        learner, columns = self._learner, self.table.columns
+        columns = self.table.columns
         slots = self._lookout.refresh(columns, t_s)
-        typical = float(learner.appended.means.mean())
-        ranks = self.table.ranks
-        serving = ranks.serving(self._plan.serves_prefill)
-        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
-        queue = make_queue(columns, t_s, typical, service, learner.wait_losses, learner.first_share)
-        ranks.note_work(queue.rank_work, service.serving)
-        learner.new_wait_s = queue.new_wait_s
+        queue = self._queue(t_s)
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
         resident = float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
         return self._lookout.look(slots, queue, t_s, resident)
+
+    def _queue(self, t_s: float) -> Queue:
+        """What waits now; what is learnt from events until the next look goes by it."""
+        learner, ranks = self._learner, self.table.ranks
+        typical = float(learner.appended.means.mean())
+        serving = ranks.serving(self._plan.serves_prefill)
+        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
+        queue = make_queue(self.table.columns, t_s, typical, service, learner.wait_losses, learner.first_share)
+        ranks.note_work(queue.rank_work, service.serving)
+        ranks.saturated = queue.waiting > 0
+        learner.new_wait_s = queue.new_wait_s
+        self._queued_s = t_s
+        return queue
 
     def _close_tick(self, elapsed_s: float, outlook: Outlook) -> None:
         learner = self._learner
@@ -155,7 +170,6 @@ class Predictor:
         learner.mean_output_tokens = outlook.cycle.answer_tokens
         waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
-        self.table.ranks.saturated = waiting > 0
         learner.close_tick(elapsed_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:

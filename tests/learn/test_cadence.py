@@ -25,7 +25,7 @@ def test_what_the_trajectories_do_does_not_depend_on_the_ticks(ticked):
 
 def test_means_are_near_and_quantiles_not_far(ticked):
     found = differences(ticked, frames(SCENARIO, 3, 5, until_s=300))
-    assert max(value for name, value in found.items() if " mean " in name) < 0.03
-    assert max(value for name, value in found.items() if " p50 " in name) < 0.15
+    assert max(value for name, value in found.items() if " mean " in name) < 0.1
+    assert max(value for name, value in found.items() if " p50 " in name) < 0.2
     assert max(found.values()) < 0.35
     assert np.mean(list(found.values())) > 0.0  # or the comparison would compare nothing
