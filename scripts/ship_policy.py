@@ -20,7 +20,7 @@ from prorsa.control.model import load_model, save_model
 MODELS: Final = Path(__file__).parent.parent / "models"
 _LIBRARIES: Final = ("torch", "sb3-contrib", "stable-baselines3", "gymnasium", "numpy")
 _LIMITS: Final = (
-    "Simulated pools of 4 to 12 workers with 4 to 64 trajectories in flight on each, of the profiles and scenarios of "
+    "Simulated pools of 4 to 12 workers with 4 to 80 trajectories in flight on each, of the profiles and scenarios of "
     "prorsa.control.learn.practice; on others it hands over to analytic, or should be trained from a recording."
 )
 
