@@ -1,10 +1,10 @@
 """Policies on held-out cells, against the best bound known: the numbers of ``docs/judging-results.md``.
 
-    python -m benchmarks.judge [--cells …] [--policies …] [--seeds 500:503] [--rows FILE] [--write]
+    python -m benchmarks.judge [--cells …] [--policies …] [--seeds 500:503] [--rows FILE]
 
 Runs are kept as JSON lines in ``--rows`` (by default ``build/judge.jsonl``) and not made again, so that the comparison
 can be made in parts and deepened; rows of an earlier engine or policy are the reader's to delete. The controller
-forecasts when it decides (5 s) and not in between. ``--write`` makes the page and its picture of all rows there are.
+forecasts when it decides (5 s) and not in between. ``benchmarks.judge_page`` makes the page of all rows there are.
 """
 
 import argparse

@@ -209,12 +209,12 @@ def make_queue(
     waited_s = t_s - columns.ready_s[slot]
     tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
     turns = _due(tokens, prompt, homes, admitted, service)
-    for _ in range(_PASSES if not admitted.all() else 0):
-        turns = _due(tokens, prompt, homes, admitted, service)
+    for _ in range(_PASSES - 1 if not admitted.all() else 0):
         gone = np.where(first, 0.0, losses.after(waited_s + turns.due_s))
         gone[columns.flushed[slot]] = 1.0
         expected = np.where(admitted, uncached, uncached + gone * (prompt - uncached))
         tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
+        turns = _due(tokens, prompt, homes, admitted, service)
     return Queue(
         slot=slot,
         tokens=turns.costs,

@@ -108,25 +108,26 @@ def test_where_a_trajectory_was_itself_comes_before_where_its_siblings_were():
     assert columns.home[slot, :2].tolist() == [10, 3]
 
 
-def test_a_group_is_forgotten_with_its_last_member():
+def _one_of_two_prefilled() -> tuple[Columns, Stems, list[int]]:
+    """Two slots; the first one's trajectory, of group ``g``, was prefilled on rank 7."""
     columns = Columns(2)
     slots = [columns.take() for _ in range(2)]
     stems = Stems(columns)
     stems.dispatched(slots[0], "g")
     columns.first_tokens[slots[0]] = PROMPT
     stems.prefilled(slots[0], 7)
+    return columns, stems, slots
+
+
+def test_a_group_is_forgotten_with_its_last_member():
+    columns, stems, slots = _one_of_two_prefilled()
     stems.ended(slots[0])
     stems.dispatched(slots[1], "g")
     assert columns.home[slots[1], 0] == -1
 
 
 def test_a_flush_leaves_no_rank_with_the_prompt():
-    columns = Columns(2)
-    slots = [columns.take() for _ in range(2)]
-    stems = Stems(columns)
-    stems.dispatched(slots[0], "g")
-    columns.first_tokens[slots[0]] = PROMPT
-    stems.prefilled(slots[0], 7)
+    columns, stems, slots = _one_of_two_prefilled()
     stems.flush()
     stems.dispatched(slots[1], "g")
     assert columns.home[slots[1], 0] == -1
