@@ -34,19 +34,20 @@ class AdmissionDemand:
         self._steps, self._learner, self._outlook = steps, learner, outlook
         queue, streams, burst, at = outlook.queue, outlook.streams, outlook.burst, steps.bin_at
         self._answer = outlook.cycle.answer_tokens
-        self._admitted_by = np.array([queue.admitted_by(float(h)) for h in steps.horizons_s])
+        self._admitted_by = queue.admitted_by(steps.horizons_s)
         if outlook.going_on is not None:
             self._admitted_by *= outlook.going_on[np.minimum(queue.due_s.astype(np.intp), steps.bins - 1)]
         self._waiting = (queue.prompt_tokens + self._answer) * ~queue.retried
         self.queue: Array = self._admitted_by @ self._waiting
-        self._burst_tokens = np.cumsum(self._kv_tokens(burst.admitted))[at]
-        self.mean: Array = np.cumsum(self._kv_tokens(streams.admitted))[at] + self._burst_tokens
+        self._burst_tokens = self._kv_tokens(burst.admitted).cumsum()[at]
+        self.mean: Array = self._kv_tokens(streams.admitted).cumsum()[at] + self._burst_tokens
         calm = streams.tool[0] + streams.box[0] + streams.second[0] + streams.sampler[0]
-        arriving = np.cumsum(calm)[at]
-        share = np.cumsum(streams.admitted[0])[at] / np.maximum(arriving, 1e-9)
+        arriving = calm.cumsum()[at]
+        self._come = streams.admitted[0].cumsum()[at]
+        share = self._come / np.maximum(arriving, 1e-9)
         self._share = np.where(arriving > 1e-9, np.minimum(share, 1.0), 1.0)
         self._upto = {
-            name: np.cumsum(rows, axis=1)[:, at] * self._share
+            name: rows.cumsum(axis=1)[:, at] * self._share
             for name, rows in (("second", streams.second), ("sampler", streams.sampler))
         }
         self.sure: Array = self._share**2 * outlook.expected.squares
@@ -79,7 +80,8 @@ class AdmissionDemand:
         burst_by = self._outlook.burst_by
         comes = burst_by[:, None] > 1.0 - QUANTILES
         whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
-        later = np.sum([row[2] + row[0] * self._answer for row in self._upto.values()], axis=0)
+        upto = self._upto["second"] + self._upto["sampler"]
+        later = upto[2] + upto[0] * self._answer
         random = self.mean - self.sure - self._burst_tokens
         middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
         arrivals = Sums(self.mean, widen(middle, LATER_ERROR * later))
@@ -103,9 +105,8 @@ class AdmissionDemand:
         context = outlook.mean_context_tokens + outlook.mean_new_tokens + self._answer
         path = np.maximum.accumulate(streams.kv + outlook.burst.kv)
         peak = np.maximum(path, outlook.resident)[at] + self._lift(context)
-        come = np.cumsum(streams.admitted[0])[at]
         # Sums of chances that are all but certain come out below nothing by their rounding.
-        variance = np.maximum(outlook.expected.finish_variance + come * context**2, 0.0)
+        variance = np.maximum(outlook.expected.finish_variance + self._come * context**2, 0.0)
         return Sums(peak, np.maximum(peak[:, None] + np.sqrt(variance)[:, None] * _Z, 0.0))
 
     def _lift(self, context: float) -> Array:
@@ -118,7 +119,7 @@ class AdmissionDemand:
             return np.zeros(len(self._steps.at))
         learner = self._learner
         stay_s = self._answer / learner.output_rate.value + learner.prefill_latency_s.value
-        independent = np.maximum(np.array(self._steps.horizons_s) / max(stay_s, 1.0), 1.0)
+        independent = np.maximum(self._steps.horizons_s / max(stay_s, 1.0), 1.0)
         level_sd = context * np.sqrt(np.maximum.accumulate(self._outlook.streams.batch)[self._steps.bin_at])
         lift: Array = np.sqrt(2.0 * np.log(independent)) * level_sd
         return lift

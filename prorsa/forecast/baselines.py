@@ -111,6 +111,7 @@ class BaselineSet:
             Ewma(EWMA_HALF_LIFE_S[target]),
             KalmanLocalLevel(KALMAN_NOISE_RATIO[target]),
         )
+        self._named: tuple[tuple[str, Baseline], ...] = tuple(zip(self.NAMES, self._baselines, strict=True))
 
     def update(self, value: float, duration_s: float) -> None:
         """``value`` tokens came in the last ``duration_s``."""
@@ -121,7 +122,4 @@ class BaselineSet:
 
     def over(self, horizon_s: float, backlog_tokens: float = 0.0) -> dict[str, float]:
         """By name: ``backlog_tokens`` and what is expected to come in the next ``horizon_s``."""
-        return {
-            name: backlog_tokens + baseline.over(horizon_s)
-            for name, baseline in zip(self.NAMES, self._baselines, strict=True)
-        }
+        return {name: backlog_tokens + baseline.over(horizon_s) for name, baseline in self._named}

@@ -69,9 +69,10 @@ class Beliefs(NamedTuple):
         cumulative, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
         output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
         appended: float64[cells], mean tokens that an action's result appends.
-        growth, growth_centres: multiples of that by how long it took; see :class:`~prorsa.forecast.habits.Growth`.
+        idle_centres: float64[idle bins], seconds, what depends on idle times is known at these.
+        growth: multiples of that by how long it took; see :class:`~prorsa.forecast.habits.Growth`.
         ends_by_turn, ends_by_context: see :class:`~prorsa.forecast.habits.EndTables`.
-        loss_chance, loss_share, loss_centres: see :class:`~prorsa.forecast.habits.LossTables`.
+        loss_chance, loss_share: see :class:`~prorsa.forecast.habits.LossTables`.
         move_chance, move_share: see :class:`~prorsa.forecast.moves.MoveTables`.
         rank_work: float64[ranks], tokens to compute of each rank's queue; ``least_work`` of the shortest that serves.
         rank_tokens_per_s: that a busy rank computes.
@@ -89,13 +90,12 @@ class Beliefs(NamedTuple):
     output_key: Ints
     output_mean: Array
     appended: Array
+    idle_centres: Array
     growth: Array
-    growth_centres: Array
     ends_by_turn: Array
     ends_by_context: Array
     loss_chance: Array
     loss_share: Array
-    loss_centres: Array
     move_chance: Array
     move_share: Array
     rank_work: Array

@@ -127,11 +127,8 @@ class Combiner:
 
     def _widths(self, cell: int) -> tuple[float, float]:
         """Factors of the widths below and above."""
-        low, high = (
-            math.exp(min(max(own + shared, -MAX_LOG_WIDTH), MAX_LOG_WIDTH))
-            for own, shared in zip(self._log_widths[cell], self._shared, strict=True)
-        )
-        return low, high
+        (below, above), (shared_below, shared_above) = self._log_widths[cell], self._shared
+        return _width(below + shared_below), _width(above + shared_above)
 
     def _learn_widths(self, cell: int, after_s: float, *missed: bool) -> None:
         self._settles_s += (1.0 - self._keep) * (after_s - self._settles_s)
@@ -141,6 +138,10 @@ class Combiner:
             step = min(max(at + rate * (miss - 0.1), -MAX_LOG_WIDTH), MAX_LOG_WIDTH) - at
             own[side] += (1.0 - _SHARED_STEP) * step
             shared[side] += _SHARED_STEP * step
+
+
+def _width(log_width: float) -> float:
+    return math.exp(min(max(log_width, -MAX_LOG_WIDTH), MAX_LOG_WIDTH))
 
 
 def _medians(raw: Raw, mended: float, weights: list[float]) -> tuple[float, float]:

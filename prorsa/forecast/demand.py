@@ -10,7 +10,6 @@ from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
 from prorsa.forecast.sources import Outlook
 from prorsa.forecast.steps import Steps
-from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
 
@@ -20,6 +19,7 @@ BACKLOG_ERROR: Final = 0.06
 """How well the uncached tokens of what waits are known, as a share."""
 _Z90: Final = 1.2816
 QUANTILES: Final = np.array([0.1, 0.5, 0.9])
+_SIDES: Final = np.array([-1.0, 0.0, 1.0])
 SIZES: Final = (SIZE_GRID.edges[:-1] + SIZE_GRID.edges[1:]) / 2
 
 
@@ -36,10 +36,10 @@ def widen(quantiles: Array, deviation: Array) -> Array:
 
     The lowest may be negative: whoever adds a known part bounds the whole.
     """
-    low, middle, high = quantiles.T
-    extra = (_Z90 * deviation) ** 2
-    down, up = np.sqrt((middle - low) ** 2 + extra), np.sqrt((high - middle) ** 2 + extra)
-    widened: Array = np.stack([middle - down, middle, middle + up], axis=1)
+    middle = quantiles[:, 1]
+    distance = quantiles - middle[:, None]
+    wider = np.sqrt(distance * distance + ((_Z90 * deviation) ** 2)[:, None])
+    widened: Array = middle[:, None] + _SIDES * wider
     return widened
 
 
@@ -53,8 +53,7 @@ def matched(spread: Array, counts: Array, mean: Array) -> Array:
 def scaled(shares: Array, mean: float, to: float) -> Array:
     """A distribution over size bins (float64[bins]) moved from one mean to another, by whole bins."""
     shift = SIZE_GRID.index(to) - SIZE_GRID.index(mean)
-    moved: Array = np.roll(shares, shift)
-    return moved
+    return shares if shift == 0 else np.concatenate((shares[-shift:], shares[:-shift]))
 
 
 class PrefillDemand:
@@ -72,15 +71,16 @@ class PrefillDemand:
     def __init__(self, steps: Steps, learner: Learner, outlook: Outlook) -> None:
         self._outlook = outlook
         streams, burst, at = outlook.streams, outlook.burst, steps.bin_at
-        self._second = np.cumsum(streams.second, axis=1)[:, at]
-        self._firsts = np.cumsum(streams.sampler, axis=1)[:, at]
+        self._second = streams.second.cumsum(axis=1)[:, at]
+        self._firsts = streams.sampler.cumsum(axis=1)[:, at]
         second, sampler = streams.second + burst.second, streams.sampler + burst.sampler
         arriving = {"tool": streams.tool, "sandbox": streams.box, "second": second, "sampler": sampler}
-        self.by_source = {name: np.cumsum(rows[1])[at] for name, rows in arriving.items()}
-        self.mean: Array = np.sum(list(self.by_source.values()), axis=0)
-        self.requests: Array = np.sum([rows[0] for rows in arriving.values()], axis=0)
-        self.per_bin: Array = np.sum([rows[1] for rows in arriving.values()], axis=0)
-        self._burst_tokens = np.cumsum(burst.second[1] + burst.sampler[1])[at]
+        self.by_source = {name: rows[1].cumsum()[at] for name, rows in arriving.items()}
+        everything = streams.tool + streams.box + second + sampler
+        self.requests: Array = everything[0]
+        self.per_bin: Array = everything[1]
+        self.mean: Array = self.per_bin.cumsum()[at]
+        self._burst_tokens = (burst.second[1] + burst.sampler[1]).cumsum()[at]
         self.sure = outlook.expected.sure.copy()
         self.counts = self._counts(learner)
 
@@ -99,7 +99,7 @@ class PrefillDemand:
             mean = outlook.mean_context_tokens
             missed = share * mean + cycle.answer_tokens + cycle.appended_tokens
             counts += (second * lost)[:, None] * scaled(contexts / number, mean, missed)
-        first = learner.classes @ learner.first_prompts.shares[:MAX_WORKLOADS][: len(learner.keys.workloads)]
+        first = learner.classes @ learner.first_prompts.shares
         counts += self._firsts[0][:, None] * first
         return counts
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid, Recent
 from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
-from prorsa.forecast.tables import loss_chances
+from prorsa.forecast.tables import loss_chances, transition_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
@@ -109,15 +109,8 @@ class Transitions:
     def refresh(self, actions: int, workload_of: NDArray[np.int32]) -> None:
         """Take in what was added: then ``chance`` is float64[actions, actions], rows sum to 1."""
         self._reserve(actions)
-        counts = self._counts[:actions, :actions]
-        of = np.zeros((MAX_WORKLOADS, actions))
-        np.add.at(of, workload_of, counts)
-        everything = of.sum(axis=0)
-        everything[0] += 1e-3  # an unknown one before any was seen
-        of += everything / everything.sum()
-        of /= of.sum(axis=1, keepdims=True)
-        blend = counts + self._shrinkage * of[workload_of]
-        self.chance = blend / blend.sum(axis=1, keepdims=True)
+        counts = np.ascontiguousarray(self._counts[:actions, :actions])
+        self.chance = transition_chances(counts, workload_of, MAX_WORKLOADS, self._shrinkage)
 
     def _reserve(self, actions: int) -> None:
         while actions > len(self._counts):

@@ -235,7 +235,7 @@ class Learner:
         self.waits.refresh(len(keys), ongoing, keys.kinds)
         self.appended.refresh(keys.actions * TURN_BUCKETS, _by_class_and_turn(keys.workload_of))
         self.growth.refresh()
-        self.first_prompts.refresh(MAX_WORKLOADS)
+        self.first_prompts.refresh(len(keys.workloads))
         self.transitions.refresh(keys.actions, keys.workload_of)
         self.losses.refresh()
         self.moves.refresh()

@@ -188,51 +188,65 @@ class Predictor:
     # --- forecast ---------------------------------------------------------------------------------------------------
 
     def _forecast(self, t_ns: int, outlook: Outlook, settled: tuple[Settled, ...]) -> Frame:
-        learner, steps, backlog = self._learner, self._steps, outlook.queue.backlog_tokens
+        learner, steps, queue = self._learner, self._steps, outlook.queue
         prefill = PrefillDemand(steps, learner, outlook)
         admission = AdmissionDemand(steps, learner, outlook)
         spread = compound_quantiles(np.concatenate([prefill.counts, admission.counts]), SIZES, QUANTILES)
-        kv_need = admission.kv_need()
-        sums: tuple[tuple[ForecastTarget, Array, Sums, Sums], ...] = (
-            ("prefill", np.full(len(steps.at), backlog), *prefill.quantiles(spread[: len(steps.at)], backlog)),
-            ("decode_admission", admission.queue, *admission.quantiles(spread[len(steps.at) :])),
-            ("kv_need", np.zeros(len(steps.at)), kv_need, kv_need),
+        horizons, backlog, kv_need = len(steps.at), queue.backlog_tokens, admission.kv_need()
+        sums: tuple[tuple[ForecastTarget, list[float], Sums, Sums], ...] = (
+            ("prefill", [backlog] * horizons, *prefill.quantiles(spread[:horizons], backlog)),
+            ("decode_admission", admission.queue.tolist(), *admission.quantiles(spread[horizons:])),
+            ("kv_need", [0.0] * horizons, kv_need, kv_need),
         )
-        out: list[ForecastRow] = []
         made: dict[tuple[ForecastTarget, float], Made] = {}
-        for h, horizon_s in enumerate(self.config.horizons_s):
-            out += self._prefill_sources(prefill, outlook.queue, h, horizon_s)
-            out.append(_row("decode_admission", horizon_s, "ready", float(admission.queue[h])))
-            for target, known, arrivals, total in sums:
-                forecast, rows_out = self._total(target, h, float(known[h]), arrivals, total)
-                out += rows_out
-                made[target, horizon_s] = forecast
+        out = self._by_source(prefill, admission, backlog, queue.retry_tokens)
+        for target, known, arrivals, total in sums:
+            out += self._totals(target, known, arrivals, total, made)
         for horizon_s in self.config.horizons_s:
             self._early.made(t_ns / NS_PER_S, horizon_s, made["decode_admission", horizon_s])
         self._keeper.made({key: value for key, value in made.items() if key[1] in self.config.scored_s})
         return self._frame(t_ns, tuple(out), settled, outlook, prefill)
 
-    def _prefill_sources(self, prefill: PrefillDemand, queue: Queue, h: int, horizon_s: float) -> list[ForecastRow]:
-        means = {name: float(values[h]) for name, values in prefill.by_source.items()}
-        means |= {"ready": queue.backlog_tokens, "retry": queue.retry_tokens}
-        return [_row("prefill", horizon_s, name, mean) for name, mean in means.items()]
+    def _by_source(
+        self, prefill: PrefillDemand, admission: AdmissionDemand, backlog: float, retries: float
+    ) -> list[ForecastRow]:
+        """What is expected from where: prefill and admission, by horizon."""
+        horizons_s = self.config.horizons_s
+        sources = {name: values.tolist() for name, values in prefill.by_source.items()}
+        sources |= {"ready": [backlog] * len(horizons_s), "retry": [retries] * len(horizons_s)}
+        rows = [
+            ForecastRow("prefill", horizon_s, name, means[h])
+            for h, horizon_s in enumerate(horizons_s)
+            for name, means in sources.items()
+        ]
+        ready = zip(horizons_s, admission.queue.tolist(), strict=True)
+        return rows + [ForecastRow("decode_admission", horizon_s, "ready", mean) for horizon_s, mean in ready]
 
-    def _total(
-        self, target: ForecastTarget, h: int, known: float, arrivals: Sums, total: Sums
-    ) -> tuple[Made, list[ForecastRow]]:
-        horizon_s, mean = self.config.horizons_s[h], float(arrivals.mean[h])
-        low, middle, high = total.quantiles[h].tolist()
-        baselines = self._baselines[target].over(horizon_s, known if target == "prefill" else 0.0)
-        if target == "kv_need":
-            baselines = {name: value / horizon_s for name, value in baselines.items()}
-        median, series = float(arrivals.quantiles[h, 1]), tuple(baselines.values())
-        raw = Raw(known, median, middle - low, high - middle, series, self._transient)
-        now = self._combiners[target, horizon_s].correct(raw)
-        rows = [_row(target, horizon_s, name, value) for name, value in baselines.items()]
-        rows.append(ForecastRow(target, horizon_s, "total", known + mean, now.p10, now.p50, now.p90))
-        if target != "kv_need":
-            rows.append(ForecastRow(target, horizon_s, "arrivals", mean, p50=now.p50_arrivals))
-        return Made(known + mean, now, raw, baselines), rows
+    def _totals(
+        self,
+        target: ForecastTarget,
+        known: list[float],
+        arrivals: Sums,
+        total: Sums,
+        made: dict[tuple[ForecastTarget, float], Made],
+    ) -> list[ForecastRow]:
+        """The rows of a target's baselines, totals and arrivals; what was ``made`` of each horizon is added to that."""
+        rows: list[ForecastRow] = []
+        baselines, transient = self._baselines[target], self._transient
+        means, medians, quantiles = arrivals.mean.tolist(), arrivals.quantiles[:, 1].tolist(), total.quantiles.tolist()
+        for h, horizon_s in enumerate(self.config.horizons_s):
+            series = baselines.over(horizon_s, known[h] if target == "prefill" else 0.0)
+            if target == "kv_need":
+                series = {name: value / horizon_s for name, value in series.items()}
+            low, middle, high = quantiles[h]
+            raw = Raw(known[h], medians[h], middle - low, high - middle, tuple(series.values()), transient)
+            now, mean = self._combiners[target, horizon_s].correct(raw), known[h] + means[h]
+            rows += [ForecastRow(target, horizon_s, name, value) for name, value in series.items()]
+            rows.append(ForecastRow(target, horizon_s, "total", mean, now.p10, now.p50, now.p90))
+            if target != "kv_need":
+                rows.append(ForecastRow(target, horizon_s, "arrivals", means[h], p50=now.p50_arrivals))
+            made[target, horizon_s] = Made(mean, now, raw, series)
+        return rows
 
     def _frame(
         self,
@@ -262,7 +276,3 @@ class Predictor:
             requests_per_s=float(prefill.requests.mean()),
             arrivals_per_s=tuple(prefill.per_bin.tolist()),
         )
-
-
-def _row(target: ForecastTarget, horizon_s: float, source: str, mean: float) -> ForecastRow:
-    return ForecastRow(target=target, horizon_s=horizon_s, source=source, mean=mean)

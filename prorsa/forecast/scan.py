@@ -134,35 +134,24 @@ def end_chances(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> Array:
 
 
 @compiled
-def _lost(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
-    """Chance that a context is lost that has lain idle for ``idle_s`` when its prompt becomes ready, and the share of
-    it that goes: then, or while the prompt waits.
+def _lost(chance: Array, shares: Array, in_wait: float, at: int, f: float) -> tuple[float, float]:
+    """Chance that a context is lost that has lain idle so long (see :func:`_between`) when its prompt becomes ready,
+    and the share of it that goes: then, or while the prompt waits (``in_wait``).
     """
-    lost, share = _loss(m, row, idle_s)
-    later = (1.0 - lost) * m.lost_in_wait
+    lost = (1.0 - f) * chance[at] + f * chance[at + 1]
+    later = (1.0 - lost) * in_wait
     if lost + later <= 0.0:
         return 0.0, 1.0
+    share = (1.0 - f) * shares[at] + f * shares[at + 1]
     return lost + later, (lost * share + later) / (lost + later)
 
 
 @compiled
-def _loss(m: Beliefs, row: int, idle_s: float) -> tuple[float, float]:
-    """Chance that a context is lost after ``idle_s``, and the share that goes, between the centres of the bins."""
-    at, f = _between(m.loss_centres, idle_s)
-    chance = (1.0 - f) * m.loss_chance[row, at] + f * m.loss_chance[row, at + 1]
-    return chance, (1.0 - f) * m.loss_share[row, at] + f * m.loss_share[row, at + 1]
-
-
-@compiled
-def _growth(m: Beliefs, gap_s: float) -> float:
-    at, f = _between(m.growth_centres, gap_s)
-    return float((1.0 - f) * m.growth[at] + f * m.growth[at + 1])
-
-
-@compiled
-def _between(centres: Array, x: float) -> tuple[int, float]:
-    """The centre before ``x`` and how far it is from there to the next; ends count as far as the last one."""
-    at, last = 0, len(centres) - 2
+def _between(centres: Array, x: float, at: int) -> tuple[int, float]:
+    """The centre before ``x``, from ``at`` on, and how far it is from there to the next; ends count as far as the last
+    one.
+    """
+    last = len(centres) - 2
     while at < last and centres[at + 1] < x:
         at += 1
     return at, min(max((x - centres[at]) / (centres[at + 1] - centres[at]), 0.0), 1.0)
@@ -177,8 +166,9 @@ def lost_by(m: Beliefs, idle_s: Array, seconds: float) -> tuple[Array, Array]:
     """
     lost, share = np.empty(len(idle_s)), np.empty(len(idle_s))
     for i in range(len(idle_s)):
-        second, second_share = _lost(m, 0, idle_s[i])
-        later, later_share = _lost(m, 1, idle_s[i])
+        at, f = _between(m.idle_centres, idle_s[i], 0)
+        second, second_share = _lost(m.loss_chance[0], m.loss_share[0], m.lost_in_wait, at, f)
+        later, later_share = _lost(m.loss_chance[1], m.loss_share[1], m.lost_in_wait, at, f)
         second *= seconds
         later *= 1.0 - seconds
         lost[i] = second + later
@@ -212,18 +202,16 @@ def move_cells(crowding: Array, saved_tokens: Array) -> NDArray[np.intp]:
 
 
 @compiled
-def _moved(m: Beliefs, home: int, context: float, ahead_s: float) -> tuple[float, float]:
-    """Chance that a turn that becomes ready ``ahead_s`` from now leaves its context behind, and tokens missed then.
+def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, context: float, ahead_s: float) -> int:
+    """The class of a home when a turn becomes ready ``ahead_s`` from now; -1 where it is not crowded then.
 
     Until then the ranks work their queues off; what joins them meanwhile joins the shortest.
     """
-    crowding = 0.0
-    if home >= 0 and home < len(m.rank_work):
-        done = m.rank_tokens_per_s * ahead_s
-        excess = max(m.rank_work[home] - done, 0.0) - max(m.least_work - done, 0.0)
-        crowding = max(excess, 0.0) / max(context, 1.0)
-    cell = _move_cell(crowding, context)
-    return m.move_chance[cell], m.move_share[cell] * context
+    if home < 0 or home >= len(work):
+        return -1
+    done = tokens_per_s * ahead_s
+    crowding = (max(work[home] - done, 0.0) - max(least - done, 0.0)) / max(context, 1.0)
+    return _move_cell(crowding, context) if crowding >= CROWDED[0] else -1
 
 
 @compiled
@@ -278,21 +266,26 @@ def _tool(
     """A trajectory in a tool: what the tool brings is new; of the context before it, what was lost is new again."""
     action, turn = s.action[i], s.turn[i] + 1
     cell = action * TURN_BUCKETS + _turn_bucket(turn)
-    answer = s.output_tokens[i]
-    context = s.prompt_tokens[i] + answer
+    row = 0 if turn == 1 else 1
+    answer, prompt = s.output_tokens[i], s.prompt_tokens[i]
+    context = prompt + answer
     known = m.uncached_output * answer
     idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
-    e, before = 0, 0.0
+    calm = _move_cell(0.0, prompt)
+    e, before, at = 0, 0.0, 0
     for h in range(len(horizons)):
         ahead_s = edges_s[horizons[h]]
-        lost, share = _lost(m, 0 if turn == 1 else 1, idle_s + 0.5 * ahead_s)
-        grows = _growth(m, idle_s + 0.5 * ahead_s)
-        appended = m.appended[cell] * grows
-        again = context + appended
+        at, f = _between(m.idle_centres, idle_s + 0.5 * ahead_s, at)
+        lost, share = _lost(m.loss_chance[row], m.loss_share[row], m.lost_in_wait, at, f)
         if s.flushed[i]:
             lost, share = 1.0, 1.0
-        lost_tokens = share * s.prompt_tokens[i] + answer + appended
-        moved, missed = _moved(m, s.home[i, 0], s.prompt_tokens[i], 0.5 * ahead_s)
+        grows = (1.0 - f) * m.growth[at] + f * m.growth[at + 1]
+        appended = m.appended[cell] * grows
+        again = context + appended
+        lost_tokens = share * prompt + answer + appended
+        crowded = _home_cell(m.rank_work, m.least_work, m.rank_tokens_per_s, s.home[i, 0], prompt, 0.5 * ahead_s)
+        home = crowded if crowded >= 0 else calm
+        moved, missed = m.move_chance[home], m.move_share[home] * prompt
         new = (1.0 - lost) * (known + appended + moved * missed) + lost * lost_tokens
         while e <= horizons[h]:
             step = reached[e] - before
@@ -302,10 +295,11 @@ def _tool(
             out.tool[2, e] += step * again
             e += 1
         chance = reached[horizons[h]]
-        _add_known(out, h, chance * (1.0 - lost), known)
-        _add_known(out, h, chance * (1.0 - lost) * moved, missed)
+        found = chance * (1.0 - lost)
+        _add_known(out, h, found, known)
+        _add_known(out, h, found * moved, missed)
         _add_known(out, h, chance * lost, lost_tokens)
-        out.found[h, cell] += chance * (1.0 - lost) * grows
+        out.found[h, cell] += found * grows
         size = again + m.output_mean[action]
         _add_admissible(out, h, _size_bin(size, out.admissible.shape[1]), chance, size)
     out.answering[action] += 1.0
@@ -362,9 +356,12 @@ def scan(
             out.contexts[_size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
             out.totals[3] += s.prompt_tokens[i]
             out.totals[4] += 1.0
-            moved, missed = _moved(m, s.home[i, 0], s.prompt_tokens[i], later_s)
-            out.totals[5] += moved
-            out.totals[6] += moved * missed
+            crowded = _home_cell(
+                m.rank_work, m.least_work, m.rank_tokens_per_s, s.home[i, 0], s.prompt_tokens[i], later_s
+            )
+            home = crowded if crowded >= 0 else _move_cell(0.0, s.prompt_tokens[i])
+            out.totals[5] += m.move_chance[home]
+            out.totals[6] += m.move_chance[home] * m.move_share[home] * s.prompt_tokens[i]
         if state in (_READY, _PREFILL):
             out.answering[s.action[i]] += 1.0
             out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0

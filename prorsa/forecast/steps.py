@@ -37,7 +37,7 @@ class Steps:
     """
 
     def __init__(self, horizons_s: tuple[float, ...]) -> None:
-        self.horizons_s = horizons_s
+        self.horizons_s: Array = np.array(horizons_s)
         longest = int(np.ceil(max(horizons_s)))
         coarse = [t for t in _COARSE_S if t < longest]
         self.edges_s = np.array(sorted({*coarse, *horizons_s, float(longest)}))
@@ -45,9 +45,9 @@ class Steps:
         self.ends_s = np.arange(1, longest + 1, dtype=np.float64)
         self.rounded_s = np.concatenate(([0.0], np.arange(longest) + 0.5))
         """Edges that round a duration to whole seconds, so that sums of durations are not biased."""
-        self.at = np.searchsorted(self.edges_s, np.array(horizons_s))
+        self.at = np.searchsorted(self.edges_s, self.horizons_s)
         """Index of each horizon among the edges."""
-        self.bin_at = np.minimum(np.ceil(np.array(horizons_s)).astype(np.intp), longest) - 1
+        self.bin_at = np.minimum(np.ceil(self.horizons_s).astype(np.intp), longest) - 1
         """Index of the bin that each horizon ends with."""
         self._spread = self._make_spread()
 

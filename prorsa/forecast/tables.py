@@ -100,6 +100,31 @@ def size_tables(
 
 
 @compiled
+def transition_chances(counts: Array, workload_of: Ints, classes: int, shrinkage: float) -> Array:
+    """Chances that one action follows another, float64[actions, actions].
+
+    Rows are shrunk towards how often each follows any of the same workload class (int32[actions]), that towards all.
+    """
+    actions = len(counts)
+    of, everything = np.zeros((classes, actions)), np.zeros(actions)
+    for before in range(actions):
+        for after in range(actions):
+            of[workload_of[before], after] += counts[before, after]
+            everything[after] += counts[before, after]
+    everything[0] += 1e-3  # an unknown one before any was seen
+    everything /= everything.sum()
+    for workload in range(classes):
+        of[workload] += everything
+        of[workload] /= of[workload].sum()
+    chance = np.empty((actions, actions))
+    for before in range(actions):
+        for after in range(actions):
+            chance[before, after] = counts[before, after] + shrinkage * of[workload_of[before], after]
+        chance[before] /= chance[before].sum()
+    return chance
+
+
+@compiled
 def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Array:
     """Chance that a context is lost by idle bin: float64[2, bins], of second prompts and of later ones.
 

@@ -152,14 +152,14 @@ class Queue:
         """Requests not yet admitted."""
         return int((~self.admitted).sum())
 
-    def admitted_by(self, horizon_s: float) -> Array:
-        """Probability that each is admitted within ``horizon_s``; 0 for those that are.
+    def admitted_by(self, horizons_s: Array) -> Array:
+        """Probability that each is admitted within each horizon, float64[H, n]; 0 for those that are.
 
         A wait is known to a share of it: the chance rises in a straight line around the expected moment.
         """
         spread_s = 2.0 * (_WAIT_ERROR * self.due_s + _MOMENT_S)
-        chance = np.clip((horizon_s - self.due_s) / spread_s + 0.5, 0.0, 1.0)
-        return np.where(self.admitted, 0.0, chance)
+        chance = (horizons_s[:, None] - self.due_s) / spread_s + 0.5
+        return np.where(self.admitted, 0.0, np.minimum(np.maximum(chance, 0.0), 1.0))
 
     def admitted_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
         """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
