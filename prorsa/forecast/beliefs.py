@@ -66,7 +66,7 @@ class Beliefs(NamedTuple):
     """What the models say, for one tick.
 
     Attributes:
-        cumulative, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
+        survival, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
         output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
         appended: float64[cells], mean tokens that an action's result appends.
         idle_centres: float64[idle bins], seconds, what depends on idle times is known at these.
@@ -84,7 +84,7 @@ class Beliefs(NamedTuple):
         first_tokens: mean first prompt.
     """
 
-    cumulative: Array
+    survival: Array
     slope: Array
     edges: Array
     output_key: Ints

@@ -117,9 +117,12 @@ DURATION_GRID: Final = LogGrid(low=2.0**-5, per_octave=8, bins=176)
 
 
 class HazardTables(NamedTuple):
-    """A hazard model as compiled loops read it: cumulative hazard and its slope by key and bin, and the bins' edges."""
+    """A hazard model as compiled loops read it: by key and bin the cumulative hazard and the survival where a bin begins,
+    and the hazard's slope in it; and the bins' edges.
+    """
 
     cumulative: Array
+    survival: Array
     slope: Array
     edges: Array
 
@@ -160,7 +163,7 @@ class HazardModel:
         self._shrinkage = shrinkage
         self._ended = _Weights(grid.bins, half_life)
         self.means = np.zeros(0)
-        self.tables = HazardTables(np.zeros((0, grid.bins)), np.zeros((0, grid.bins)), self._edges)
+        self.tables = HazardTables(*[np.zeros((0, grid.bins))] * 3, self._edges)
 
     def add(self, key: int, x: float) -> None:
         """A wait of kind ``key`` has ended after ``x``."""
@@ -182,7 +185,7 @@ class HazardModel:
             kinds = np.minimum(np.arange(keys), len(self._strength) - 1).astype(np.int32)
         scale = self._ended.scale(keys)
         self._ended.remember(_LIVES * ongoing.sum(axis=1))
-        cumulative, slope, self.means = hazard_tables(
+        cumulative, survival, slope, self.means = hazard_tables(
             self._ended.raw[:keys],
             scale,
             ongoing,
@@ -192,7 +195,7 @@ class HazardModel:
             self._shrinkage,
             self._widths,
         )
-        self.tables = HazardTables(cumulative, slope, self._edges)
+        self.tables = HazardTables(cumulative, survival, slope, self._edges)
 
     def counts(self, keys: Ints, x: Array) -> Array:
         """float64[max key + 1, bins], how many of the waits at ``x`` are in each bin: for :meth:`refresh`."""

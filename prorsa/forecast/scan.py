@@ -18,6 +18,7 @@ TURN_BUCKETS: Final = 5
 _FREE, _DISPATCHED, _SANDBOX, _READY, _PREFILL, _DECODE, _TOOL, _REWARD = -1, 0, 1, 2, 3, 4, 5, 6
 _HINTED: Final = 7
 _UNLIKELY: Final = 1e-6
+_SMALL_HAZARD: Final = 0.3
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
@@ -83,16 +84,25 @@ def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places
 
 
 @compiled
+def _stays(hazard: float) -> float:
+    """``exp(-hazard)``; where that is small, as within a bin it nearly always is, by its series, to a millionth."""
+    if hazard > _SMALL_HAZARD:
+        return float(np.exp(-hazard))
+    h = hazard
+    return float(1.0 - h * (1.0 - h / 2.0 * (1.0 - h / 3.0 * (1.0 - h / 4.0 * (1.0 - h / 5.0)))))
+
+
+@compiled
 def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges_s: Array, out: Array) -> None:
     """Probability that a wait at ``x`` has ended by each edge; it stands still for ``still_s`` first."""
-    bins = m.cumulative.shape[1]
+    bins = m.survival.shape[1]
     index = _log_bin(x, _DURATION_LOW, _DURATION_PER_OCTAVE, bins)
-    now = m.cumulative[key, index] + m.slope[key, index] * (x - m.edges[index])
+    now = m.survival[key, index] * _stays(m.slope[key, index] * (x - m.edges[index]))
     for e in range(len(edges_s)):
         later = x + speed * max(edges_s[e] - still_s, 0.0)
         while index < bins - 1 and later > m.edges[index + 1]:
             index += 1
-        out[e] = 1.0 - np.exp(now - m.cumulative[key, index] - m.slope[key, index] * (later - m.edges[index]))
+        out[e] = 1.0 - m.survival[key, index] * _stays(m.slope[key, index] * (later - m.edges[index])) / now
 
 
 @compiled
@@ -100,7 +110,7 @@ def mixed_ends(waits: HazardTables, keys: Ints, weights: Array, x: Array) -> Arr
     """Probability that waits of several keys, by their weights, end between consecutive ``x`` (float64[n + 1], which
     never fall): float64[n].
     """
-    bins = waits.cumulative.shape[1]
+    bins = waits.survival.shape[1]
     survival = np.zeros(len(x))
     for k in range(len(keys)):
         if weights[k] <= _UNLIKELY:
@@ -109,8 +119,8 @@ def mixed_ends(waits: HazardTables, keys: Ints, weights: Array, x: Array) -> Arr
         for i in range(len(x)):
             while index < bins - 1 and x[i] > waits.edges[index + 1]:
                 index += 1
-            passed = waits.cumulative[key, index] + waits.slope[key, index] * (x[i] - waits.edges[index])
-            survival[i] += weights[k] * np.exp(-passed)
+            stays = _stays(waits.slope[key, index] * (x[i] - waits.edges[index]))
+            survival[i] += weights[k] * waits.survival[key, index] * stays
     return survival[:-1] - survival[1:]
 
 

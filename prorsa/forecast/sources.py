@@ -143,7 +143,9 @@ class Lookout:
         waits, keys = learner.waits, learner.keys
         first_tokens = self._first_tokens()
         return Beliefs(
-            *waits.tables,
+            survival=waits.tables.survival,
+            slope=waits.tables.slope,
+            edges=waits.tables.edges,
             output_key=keys.output_key,
             output_mean=waits.means[keys.output_key],
             appended=learner.appended.means,

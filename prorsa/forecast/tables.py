@@ -19,8 +19,8 @@ def hazard_tables(
     strength: Array,
     shrinkage: float,
     widths: Array,
-) -> tuple[Array, Array, Array]:
-    """Cumulative hazard at the lower edge of each bin, its slope in the bin, and the mean wait, by key.
+) -> tuple[Array, Array, Array, Array]:
+    """Cumulative hazard and survival at the lower edge of each bin, the hazard's slope in it, and the mean wait, by key.
 
     Args:
         ended: float64[keys, bins], ended waits; a key's row counts ``scale`` of itself.
@@ -42,7 +42,8 @@ def hazard_tables(
             after += ended[k, b] * scale[k] + ongoing[k, b]
             pooled_ended[kind[k], b] += ended[k, b] * scale[k]
             pooled_reached[kind[k], b] += reached[k, b]
-    cumulative, slope, mean = np.empty((keys, bins)), np.empty((keys, bins)), np.zeros(keys)
+    cumulative, survives, slope = np.empty((keys, bins)), np.empty((keys, bins)), np.empty((keys, bins))
+    mean = np.zeros(keys)
     for k in range(keys):
         g = kind[k]
         weight = 0.0 if k < kinds else shrinkage
@@ -54,12 +55,12 @@ def hazard_tables(
                 hazard = (ended[k, b] * scale[k] + weight * pooled) / (reached[k, b] + weight)
             hazard = min(hazard, 1.0 - 1e-9)
             step = -np.log1p(-hazard)
-            cumulative[k, b], slope[k, b] = so_far, step / widths[b]
+            cumulative[k, b], survives[k, b], slope[k, b] = so_far, survival, step / widths[b]
             if b < bins - 1:
                 mean[k] += survival * (1.0 - 0.5 * hazard) * widths[b]
             so_far += step
             survival *= 1.0 - hazard
-    return cumulative, slope, mean
+    return cumulative, survives, slope, mean
 
 
 @compiled

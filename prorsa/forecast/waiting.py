@@ -17,8 +17,6 @@ _MOMENT_S: Final = 0.5
 """How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
 _QUEUED_S: Final = 1.0
 """A request that waits for longer is in a queue."""
-_PASSES: Final = 2
-"""What is evicted makes the queue longer, and the longer queue evicts more; twice is enough for both to settle."""
 _WAIT_ERROR: Final = 0.3
 """How well the wait of one request is known, as a share of it."""
 WAITS: Final = 8
@@ -205,28 +203,26 @@ def make_queue(
     admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
     shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), first_share.of_siblings(prompt))
     uncached = np.where(columns.sibling[slot], np.minimum(uncached, shared), uncached)
-    first = np.isnan(columns.answered_s[slot])
-    waited_s = t_s - columns.ready_s[slot]
-    tokens = np.maximum(uncached - columns.computed_tokens[slot], 0.0)
-    turns = _due(tokens, prompt, homes, admitted, service)
-    for _ in range(_PASSES - 1 if not admitted.all() else 0):
-        gone = np.where(first, 0.0, losses.after(waited_s + turns.due_s))
-        gone[columns.flushed[slot]] = 1.0
-        expected = np.where(admitted, uncached, uncached + gone * (prompt - uncached))
-        tokens = np.maximum(expected - columns.computed_tokens[slot], 0.0)
-        turns = _due(tokens, prompt, homes, admitted, service)
+    kept, computed = 1.0 - columns.flushed[slot], columns.computed_tokens[slot]
+    waiting, waited_s = ~admitted, t_s - columns.ready_s[slot]
+    losable = np.where(np.isnan(columns.answered_s[slot]) & (kept > 0.0) | admitted, 0.0, prompt - uncached)
+    turns = _due(np.maximum(uncached - computed, 0.0), prompt, homes, admitted, service)
+    if waiting.any():
+        # What is evicted makes the queue longer, and a longer one evicts more; twice is enough for both to settle.
+        gone = 1.0 - kept * (1.0 - losses.after(waited_s + turns.due_s))
+        turns = _due(np.maximum(uncached + gone * losable - computed, 0.0), prompt, homes, admitted, service)
     return Queue(
         slot=slot,
         tokens=turns.costs,
-        computed=columns.computed_tokens[slot],
+        computed=computed,
         prompt_tokens=prompt,
         admitted=admitted,
         retried=columns.retried[slot],
         due_s=turns.due_s,
         tokens_per_s=turns.tokens_per_s,
-        waits_s=turns.waits_s if not admitted.all() else np.zeros(WAITS),
+        waits_s=_middles(turns.waits_s) if waiting.any() else np.zeros(WAITS),
         rank_work=turns.rank_work,
-        saturated=bool((waited_s[~admitted] > _QUEUED_S).any()),
+        saturated=bool((waited_s[waiting] > _QUEUED_S).any()),
     )
 
 
@@ -254,9 +250,14 @@ def _due(
         rate = service.admitted_tokens_per_s
         unadmitted = np.where(admitted, 0.0, tokens)
         ahead = np.cumsum(unadmitted) - unadmitted
-        waits_s = np.full(WAITS, float(unadmitted.sum()) / rate)
+        waits_s = np.full(1, float(unadmitted.sum()) / rate)
         return _Turns(tokens, np.where(admitted, 0.0, ahead / rate), rate, waits_s, np.zeros(0))
     costs, ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
     due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
     waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
-    return _Turns(costs, due_s, service.rate, np.quantile(waits_s, _MIDDLES), work)
+    return _Turns(costs, due_s, service.rate, waits_s, work)
+
+
+def _middles(waits_s: Array) -> Array:
+    """float64[WAITS], the quantiles of the ranks' waits that stand for all of them."""
+    return np.interp(_MIDDLES * (len(waits_s) - 1), np.arange(len(waits_s)), np.sort(waits_s))
