@@ -117,8 +117,8 @@ DURATION_GRID: Final = LogGrid(low=2.0**-5, per_octave=8, bins=176)
 
 
 class HazardTables(NamedTuple):
-    """A hazard model as compiled loops read it: by key and bin the cumulative hazard and the survival where a bin begins,
-    and the hazard's slope in it; and the bins' edges.
+    """A hazard model as compiled loops read it: by key and bin the cumulative hazard and the survival where a bin
+    begins, and the hazard's slope in it; and the bins' edges.
     """
 
     cumulative: Array
@@ -163,7 +163,8 @@ class HazardModel:
         self._shrinkage = shrinkage
         self._ended = _Weights(grid.bins, half_life)
         self.means = np.zeros(0)
-        self.tables = HazardTables(*[np.zeros((0, grid.bins))] * 3, self._edges)
+        nothing = np.zeros((0, grid.bins))
+        self.tables = HazardTables(nothing, nothing, nothing, self._edges)
 
     def add(self, key: int, x: float) -> None:
         """A wait of kind ``key`` has ended after ``x``."""

@@ -20,7 +20,7 @@ def hazard_tables(
     shrinkage: float,
     widths: Array,
 ) -> tuple[Array, Array, Array, Array]:
-    """Cumulative hazard and survival at the lower edge of each bin, the hazard's slope in it, and the mean wait, by key.
+    """Cumulative hazard and survival where each bin begins, the hazard's slope in it, and the mean wait, by key.
 
     Args:
         ended: float64[keys, bins], ended waits; a key's row counts ``scale`` of itself.
