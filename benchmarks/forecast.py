@@ -1,6 +1,7 @@
 """Forecasts next to what can be known: the scored grid, perturbed events, and what the forecast buys.
 
     python -m benchmarks.forecast grid [--quick] [--seeds 0 1 2 3 4] [--results benchmarks/results/forecast.jsonl]
+    python -m benchmarks.forecast whole
     python -m benchmarks.forecast sessions --traces ../shared/traces
     python -m benchmarks.forecast perturb
     python -m benchmarks.forecast buys
@@ -52,8 +53,18 @@ UNTIL_S: Final = 900.0
 """Simulated seconds of a run that are forecast; general runs end before. Quick mode takes less."""
 TICKS_A_PHASE: Final = 4
 FUTURES: Final = 200
+WHOLE: Final = ("v32-general-async", 1024, 16)
+WHOLE_TICKS: Final = 24
+"""The cell, and the ticks spread over each of its runs, at which forecast and oracle are compared over whole runs."""
 GROUP: Final = 8
-BUYS: Final = ("quick", "general-async", "general-sync")
+BUYS: Final = (
+    "coding-async",
+    "drift-qwen",
+    "weightsync-qwen",
+    "general-async",
+    "v32-coding-async",
+    "v32-general-async",
+)
 """Scenarios on which forecasts are compared by what they buy."""
 TUNED_ON: Final = (100, 101)
 HALF_LIVES_S: Final = (2.5, 5.0, 10.0, 20.0, 40.0)
@@ -160,7 +171,13 @@ def run_grid(results: Results, cells: Sequence[tuple[str, int, int, int]], args:
             attach(run.windows, ORACLE, points)
         results.add(
             key,
-            {"ticks": ticks, "until_s": args.until_s, "cpu_s": time.process_time() - started, **scored(run.windows)},
+            {
+                "ticks": ticks,
+                "until_s": args.until_s,
+                "cpu_s": time.process_time() - started,
+                "changes": changes(run.windows),
+                **scored(run.windows),
+            },
         )
         print(f"{key}: {time.process_time() - started:.0f} s of CPU", file=sys.stderr, flush=True)
 
@@ -168,6 +185,29 @@ def run_grid(results: Results, cells: Sequence[tuple[str, int, int, int]], args:
 def transient_ticks(windows: Iterable[Window]) -> set[float]:
     """When the run was in a transient phase."""
     return {window.tick_s for window in windows if window.phase in TRANSIENT}
+
+
+def changes(windows: Iterable[Window]) -> int:
+    """Regime changes of a run: how often a transient phase begins."""
+    phases = [phase for _, phase in sorted({(window.tick_s, window.phase) for window in windows})]
+    return sum(phase in TRANSIENT and phase != before for before, phase in itertools.pairwise([None, *phases]))
+
+
+def run_whole(results: Results, args: argparse.Namespace) -> None:
+    """Forecast and oracle over whole runs of one cell, transients and steady phases as they come."""
+    name, concurrency, workers = WHOLE
+    for seed in args.seeds:
+        key = f"whole/{name}/{concurrency}x{workers}/{seed}"
+        if key in results.rows and not args.rescore:
+            continue
+        plan = frozen_plan(sized(name, concurrency, workers), seed)
+        run = backtest_run(plan, HORIZONS_S, until_s=args.until_s)
+        ticks = [replace(window, phase="steady") for window in run.windows]
+        chosen = sample_ticks(ticks, WHOLE_TICKS)
+        points = oracle_of(results, f"oracle-{key}", plan, chosen, run.windows, args.futures)
+        attach(run.windows, ORACLE, points)
+        results.add(key, {"ticks": chosen, **scored(run.windows)})
+        print(key, file=sys.stderr, flush=True)
 
 
 def oracle_of(
@@ -336,7 +376,7 @@ def _wape_of(baseline: Baseline, observer: Observer, windows: Sequence[Window], 
 def main() -> None:
     """Run a part, or print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("grid", "sessions", "perturb", "buys", "tune", "markdown"))
+    parser.add_argument("part", choices=("grid", "whole", "sessions", "perturb", "buys", "tune", "markdown"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--sizes", type=int, nargs="+", default=[concurrency for concurrency, _ in SIZES])
@@ -355,6 +395,8 @@ def main() -> None:
     if args.part == "grid":
         sizes = [size for size in SIZES if size[0] in args.sizes]
         run_grid(results, grid_cells(sizes, args.seeds), args)
+    elif args.part == "whole":
+        run_whole(results, args)
     elif args.part == "sessions":
         run_sessions(results, args.traces, args)
     elif args.part == "perturb":
@@ -364,7 +406,7 @@ def main() -> None:
     elif args.part == "tune":
         run_tune(results, args)
     else:
-        print(page(*(results.of(part) for part in ("grid", "oracle", "sessions", "perturb", "buys"))))
+        print(page(*(results.of(part) for part in ("grid", "whole", "oracle", "sessions", "perturb", "buys"))))
 
 
 if __name__ == "__main__":

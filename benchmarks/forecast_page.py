@@ -28,10 +28,19 @@ only, and the share of the gap between best baseline and oracle that the forecas
 """
 
 
-def page(grid: Sequence[Row], oracle: Sequence[Row], sessions: Sequence[Row], perturb: Sequence[Row],
-         buys: Sequence[Row]) -> str:  # fmt: skip
+def page(grid: Sequence[Row], whole: Sequence[Row], oracle: Sequence[Row], sessions: Sequence[Row],
+         perturb: Sequence[Row], buys: Sequence[Row]) -> str:  # fmt: skip
     """The whole page; parts that have not been run say so."""
-    parts = [INTRO, _sampled(grid, oracle), _gaps(grid), _transients(grid), _steady(grid), _whole(grid)]
+    parts = [
+        INTRO,
+        _sampled(grid, oracle),
+        _gaps(grid),
+        _transients(grid),
+        _steady(grid),
+        _whole(grid),
+        _known(whole),
+        _covered(grid),
+    ]
     return "\n".join([*parts, _sessions(sessions), _perturbed(perturb), _buys(buys)]).rstrip()
 
 
@@ -220,6 +229,42 @@ def _whole(grid: Sequence[Row]) -> str:
         f"{_percent(WANTED['decode_admission'])} decode admission, or within a tenth of the oracle's own error.\n\n"
     )
     return text + _table(columns, rows)
+
+
+def _known(whole: Sequence[Row]) -> str:
+    """Beside the oracle over whole runs."""
+    if not whole:
+        return "Not run against the oracle over whole runs: `python -m benchmarks.forecast whole`.\n"
+    rows = []
+    for (scenario, size), members in _groups(whole).items():
+        for target in TARGETS:
+            forecasts = pooled(members, "sampled", "all", f"{target}/15")
+            own, known = error(forecasts.get("lifecycle")), error(forecasts.get("oracle"))
+            if own is not None and known is not None:
+                wanted = max(WANTED[target], 1.1 * known)
+                rows.append([scenario, _size(size), TARGETS[target], _percent(own), _percent(known), _percent(wanted)])
+    asked = sum(len(row["ticks"]) for row in whole)
+    text = (
+        f"Beside the oracle, asked {asked} times spread over {len(whole)} whole runs (errors at these times alone):\n\n"
+    )
+    return text + _table(("scenario", "size", "target", "Prorsa", "oracle", "at most"), rows)
+
+
+def _covered(grid: Sequence[Row]) -> str:
+    """Coverage pooled over all regime changes."""
+    rows = [row for row in grid if "changes" in row]
+    if not rows:
+        return ""
+    out = []
+    for target, horizon in ((t, h) for t in TARGETS for h in HORIZONS):
+        sums = pooled(rows, "phases", "transient", f"{target}/{horizon}").get("lifecycle")
+        if sums:
+            out.append([TARGETS[target], f"{horizon} s", _percent(sums["covered"] / max(sums["spread"], 1))])
+    text = (
+        f"## Coverage of regime changes\n\nAll transient windows of the {sum(row['changes'] for row in rows)} regime "
+        "changes (starts, steps, weight updates, drains) of the runs above together. Wanted: 80 ± 10 %.\n\n"
+    )
+    return text + _table(("target", "horizon", "p10–p90 covers"), out)
 
 
 # --- the other parts ------------------------------------------------------------------------------------------------
