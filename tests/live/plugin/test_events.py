@@ -59,13 +59,14 @@ def test_a_request_shows_its_life_in_legal_order(pair: Pair, hub: RunningHub) ->
     for attempt, cached in ((0, 0), (1, 96)):
         rid = make_rid("life" * 8, attempt)
         pair.generate(ids, 12, rid=rid)
+        # Each worker's events come in order; which of two workers is heard first is chance.
         hub.wait_for(LlmFirstToken, lambda e, rid=rid: e.rid == rid)
+        hub.wait_for(LlmPrefillEnd, lambda e, rid=rid: e.rid == rid)
         events = of_rid(hub, rid, before)
         prefill = [e for e in events if getattr(e, "worker_id", None) == pair.prefill.name]
         decode = [e for e in events if getattr(e, "worker_id", None) == pair.decode.name]
         assert [type(e) for e in prefill] == [LlmQueued, LlmPrefillStart, LlmPrefillEnd]
         assert [type(e) for e in decode] == [LlmQueued, LlmAdmitted, LlmFirstToken]
-        assert events.index(prefill[2]) < events.index(decode[2]), "the first token needs the whole prompt"
         assert (prefill[2].cached_tokens, prefill[2].computed_tokens) == (cached, 100 - cached)
         assert decode[1].kv_tokens == 100
     ends = hub.read(LlmEnd, before)
