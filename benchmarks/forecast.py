@@ -57,14 +57,7 @@ WHOLE: Final = ("v32-general-async", 1024, 16)
 WHOLE_TICKS: Final = 24
 """The cell, and the ticks spread over each of its runs, at which forecast and oracle are compared over whole runs."""
 GROUP: Final = 8
-BUYS: Final = (
-    "coding-async",
-    "drift-qwen",
-    "weightsync-qwen",
-    "general-async",
-    "v32-coding-async",
-    "v32-general-async",
-)
+BUYS: Final = ("weightsync-qwen", "drift-qwen", "v32-coding-async", "general-async", "weightsync-v32", "coding-async")
 """Scenarios on which forecasts are compared by what they buy."""
 TUNED_ON: Final = (100, 101)
 HALF_LIVES_S: Final = (2.5, 5.0, 10.0, 20.0, 40.0)
