@@ -246,7 +246,7 @@ def draw(scored: Sequence[Scored], path: Path) -> None:
     axis.minorticks_off()
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_xlabel("main figure over analytic as it was (right: better)")
-    axis.legend(loc="lower left", frameon=False)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
