@@ -116,12 +116,17 @@ class _Checker:
         profile = content.pop("profile", None)
         control = self._convert("control", content, ControlConfig)
         if control is None:
+            # The policy is looked at all the same, so that its fault is not found only after the others are mended.
+            policy = content.get("policy")
+            if isinstance(policy, str):
+                self._check_policy(policy)
             return None
         shadow = self._shadow or control.shadow
         if shadow == OFF:
             shadow = None
+        if not self._check_policy(control.policy):
+            return None
         try:
-            make_policy(control.policy)
             if shadow is not None:
                 make_shadow(shadow, control.policy)
             found = load_profile(profile) if profile else None
@@ -129,6 +134,14 @@ class _Checker:
         except ConfigError as error:
             self.faults.append(f"[control]: {error}")
             return None
+
+    def _check_policy(self, name: str) -> bool:
+        try:
+            make_policy(name)
+        except ConfigError as error:
+            self.faults.append(f"[control]: {error}")
+            return False
+        return True
 
     def _routers(self) -> tuple[RouterConfig, ...]:
         tables = self._content.get("router", [])

@@ -57,6 +57,7 @@ def test_all_faults_come_at_once(tmp_path: Path) -> None:
     text = """
     [control]
     mode = "sometimes"
+    policy = "magic"
     [hub]
     ingest = "tcp://127.0.0.1:1"
     [workers]
@@ -64,7 +65,7 @@ def test_all_faults_come_at_once(tmp_path: Path) -> None:
     [extra]
     """
     said = faults(tmp_path, text)
-    for fault in ("sometimes", "all of ingest, fanout and control", "nowhere.key", "[extra]", "[[router]]"):
+    for fault in ("sometimes", "magic", "all of ingest, fanout and control", "nowhere.key", "[extra]", "[[router]]"):
         assert fault in said
 
 
