@@ -37,10 +37,10 @@ class AdmissionDemand:
         self._admitted_by = queue.admitted_by(steps.horizons_s)
         if outlook.going_on is not None:
             self._admitted_by *= outlook.going_on[np.minimum(queue.due_s.astype(np.intp), steps.bins - 1)]
-        self._waiting = (queue.prompt_tokens + self._answer) * ~queue.retried
+        self._waiting = (queue.prompt_tokens + outlook.answers) * ~queue.retried
         self.queue: Array = self._admitted_by @ self._waiting
-        self._burst_tokens = self._kv_tokens(burst.admitted).cumsum()[at]
-        self.mean: Array = self._kv_tokens(streams.admitted).cumsum()[at] + self._burst_tokens
+        self._burst_tokens = (burst.admitted[1] + burst.admitted[3]).cumsum()[at]
+        self.mean: Array = (streams.admitted[1] + streams.admitted[3]).cumsum()[at] + self._burst_tokens
         calm = streams.tool[0] + streams.box[0] + streams.second[0] + streams.sampler[0]
         arriving = calm.cumsum()[at]
         self._come = streams.admitted[0].cumsum()[at]
@@ -52,11 +52,6 @@ class AdmissionDemand:
         }
         self.sure: Array = self._share**2 * outlook.expected.squares
         self.counts = self._counts()
-
-    def _kv_tokens(self, admitted: Array) -> Array:
-        """float64[K], prompt and answer of what is admitted a second."""
-        tokens: Array = admitted[1] + admitted[0] * self._answer
-        return tokens
 
     def _counts(self) -> Array:
         e, cycle, share = self._outlook.expected, self._outlook.cycle, self._share[:, None]

@@ -67,7 +67,8 @@ class Beliefs(NamedTuple):
 
     Attributes:
         survival, slope: float64[keys, bins], of the hazards; ``edges`` of the bins.
-        output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action.
+        output_key: int32[actions]; ``output_mean`` float64[actions], of the answer after an action; ``lengths``
+            float64[workloads, length classes], multiples of that by turn.
         appended: float64[cells], mean tokens that an action's result appends.
         idle_centres: float64[idle bins], seconds, what depends on idle times is known at these.
         growth: multiples of that by how long it took; see :class:`~prorsa.forecast.habits.Growth`.
@@ -89,6 +90,7 @@ class Beliefs(NamedTuple):
     edges: Array
     output_key: Ints
     output_mean: Array
+    lengths: Array
     appended: Array
     idle_centres: Array
     growth: Array
@@ -124,7 +126,6 @@ class Expected(NamedTuple):
         admissible, admissible2: float64[horizons, size bins], sums of chances (and of their squares) of requests, by
             prompt + answer; ``squares`` float64[horizons], sums of squared chances times tokens.
         coming: float64[cells], that will go on after an answer, by action before it and turn.
-        answering: float64[actions], trajectories whose next answer is still to begin, by the action before it.
         contexts: float64[size bins], trajectories past their first turn, by prompt.
         finish_variance: float64[horizons], variance of the KV that answers release.
         totals: float64[7]: live, decoding, KV tokens of what decodes, contexts past the first turn, their number, and
@@ -144,13 +145,12 @@ class Expected(NamedTuple):
     admissible2: Array
     squares: Array
     coming: Array
-    answering: Array
     contexts: Array
     finish_variance: Array
     totals: Array
 
 
-def nothing_expected(edges: int, horizons: int, sizes: int, actions: int, cells: int) -> Expected:
+def nothing_expected(edges: int, horizons: int, sizes: int, cells: int) -> Expected:
     """All sums at 0."""
     zeros = np.zeros
     return Expected(
@@ -167,7 +167,6 @@ def nothing_expected(edges: int, horizons: int, sizes: int, actions: int, cells:
         admissible2=zeros((horizons, sizes)),
         squares=zeros(horizons),
         coming=zeros(cells),
-        answering=zeros(actions),
         contexts=zeros(sizes),
         finish_variance=zeros(horizons),
         totals=zeros(7),

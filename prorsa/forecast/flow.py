@@ -6,7 +6,7 @@ Each second is worked out from the seconds before it, so that caps and queues ac
 that comes back may come back again.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,36 +15,59 @@ from prorsa.forecast.jit import compiled
 
 Array = NDArray[np.float64]
 
+GENERATIONS: Final = 4
+"""Turns ahead that are told apart; later ones are like the last of these."""
+FIRST: Final = GENERATIONS
+"""The class of first requests; before it the next turns of what lives now, after it those of what begins."""
+CLASSES: Final = 2 * GENERATIONS + 1
+WAITING: Final = CLASSES
+"""The class of requests that wait now."""
+_NOBODY: Final = 1e-6
+"""Requests of a class and second that are not followed further."""
+LAST: Final = (FIRST - 1, CLASSES - 1)
+"""The classes whose next turns are of the same class."""
+
 
 class Cycle(NamedTuple):
-    """How long the parts of a turn take and what they bring.
+    """How long the parts of a turn take and what they bring, by class of requests (C of them, the last those that wait
+    now): the next turns of what lives now, and of what begins, are unlike. See :mod:`prorsa.forecast.generations`.
 
     Attributes:
-        output, gap, reward, start: float64[K], probability a second of the time from admission to the end of an
-            answer, and of the time that a gap, a reward and a start-up take, rounded to whole seconds.
-        lost, lost_share: float64[K], chance that a context is lost over a gap of so many seconds, and how much goes.
-        growth: float64[K], what is appended after such a gap, as a multiple of ``appended_tokens``.
+        output: float64[C, K], probability a second of the time from admission to the end of an answer, of what waits
+            now from the end of its prefill.
+        answer: float64[C, K], tokens of an answer that has taken so many seconds.
+        gap: float64[C, K], probability a second of the time after which such a request comes.
+        reward, start: float64[K], of the time that a reward and a start-up take; all in whole seconds.
+        lost, lost_share: float64[C, K], chance that a context is lost over a gap of so many seconds, and how much goes.
+        growth: float64[K], what is appended after such a gap, as a multiple of ``appended``.
+        appended: float64[C], tokens that the result before such a request brings.
+        end: float64[C], chance that its answer is the last.
+        answers: float64[C], tokens of its answer, on average.
         moved_tokens: missed by a turn, on average, because it leaves its context behind.
-        answer_tokens: mean of an answer; ``appended_tokens`` of what a tool brings.
+        answer_tokens, appended_tokens: means of the answers that are still to begin and of the next results.
         uncached_output: share of an answer that the next prefill computes again.
-        end: chance that a turn is the last.
-        first_prompt, first_new: tokens of a first prompt, and those that are not cached.
+        first_prompt, first_new: tokens of a first prompt, and those that are not cached of what takes the place of what
+            ends; ``burst_new`` of what is dispatched at once.
     """
 
     output: Array
+    answer: Array
     gap: Array
     reward: Array
     start: Array
     lost: Array
     lost_share: Array
     growth: Array
+    appended: Array
+    end: Array
+    answers: Array
     moved_tokens: float
     answer_tokens: float
     appended_tokens: float
     uncached_output: float
-    end: float
     first_prompt: float
     first_new: float
+    burst_new: float
 
 
 class Pool(NamedTuple):
@@ -76,10 +99,10 @@ class Streams(NamedTuple):
 
     ``tool``, ``box``, ``second``, ``sampler`` become ready; ``going`` float64[3, K] are answers that end before another
     turn, their contexts and outputs; ``ending`` float64[2, K] answers that are the last, and contexts; ``rewarded``
-    float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue that are admitted: those that go on,
-    those that end, prompt tokens of all; ``admitted`` float64[3, K] requests that arrive after now and are admitted,
-    their prompt tokens, prompt tokens of the queue; ``released`` float64[K] KV; ``ended`` float64[K] trajectories;
-    ``kv`` float64[K], KV that decode holds; ``batch`` float64[K] requests that decode.
+    float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue whose prefill ends: those that go on,
+    those that end, prompt tokens of all; ``admitted`` float64[4, K] requests that arrive after now and are admitted,
+    their prompt tokens, prompt tokens of the queue, tokens of their answers; ``released`` float64[K] KV; ``ended``
+    float64[K] trajectories; ``kv`` float64[K], KV that decode holds; ``batch`` float64[K] requests that decode.
     """
 
     tool: Array
@@ -97,50 +120,75 @@ class Streams(NamedTuple):
     batch: Array
 
 
+class _Turns(NamedTuple):
+    """By class: requests that decode admits a second, and their prompts, float64[2, C, K]; answers that end before
+    another turn, which is of that class, their contexts and outputs, float64[3, C, K]; float64[K] of all.
+    """
+
+    admitted: Array
+    going: Array
+    began: Array
+    stopped: Array
+
+
 @compiled
 def _answer(
-    k: int, start: int, count: float, prompt: float, end: float, c: Cycle, s: Streams, began: Array, stopped: Array
+    k: int, start: int, of: int, count: float, prompt: float, end: float, c: Cycle, s: Streams, turns: _Turns
 ) -> None:
-    """Requests begin to decode in a second: when their answers end, and what then."""
-    seconds = len(c.output)
-    if start >= seconds:
-        return
-    began[start] += count
+    """Requests of a class begin to decode in a second: when their answers end, and what then."""
+    seconds = len(c.growth)
+    after = 0 if of == WAITING else (of if of in LAST else of + 1)
+    output, answer = c.output[of], c.answer[of]
+    turns.began[start] += count
     for j in range(seconds - start):
-        done = c.output[j]
+        done = output[j] * count
         # Second k is being worked out: what would come back within it comes back in the next.
         at = start + j if start + j > k else k + 1
         if at >= seconds or done <= 0.0:
             continue
-        ended, context = done * count, done * (prompt + count * c.answer_tokens)
-        s.going[0, at] += ended * (1.0 - end)
-        s.going[1, at] += context * (1.0 - end)
-        s.going[2, at] += ended * (1.0 - end) * c.answer_tokens
-        s.ending[0, at] += ended * end
+        context = done * (prompt / count + answer[j])
+        turns.going[0, after, at] += done * (1.0 - end)
+        turns.going[1, after, at] += context * (1.0 - end)
+        turns.going[2, after, at] += done * (1.0 - end) * answer[j]
+        s.ending[0, at] += done * end
         s.released[at] += context
-        stopped[at] += ended
+        turns.stopped[at] += done
 
 
 @compiled
-def _come_back(k: int, c: Cycle, p: Pool, s: Streams) -> None:
-    """Answers that end in second ``k``: their tools run and they come back."""
-    count, context, answer = s.going[0, k], s.going[1, k], s.going[2, k]
-    if count <= 0.0:
-        return
-    for j in range(len(c.gap) - k):
-        share = c.gap[j]
-        if share <= 0.0:
+def _answer_all(k: int, start: int, c: Cycle, s: Streams, turns: _Turns) -> None:
+    for of in range(CLASSES):
+        count = turns.admitted[0, of, start]
+        if count > _NOBODY:
+            _answer(k, start, of, count, turns.admitted[1, of, start], c.end[of], c, s, turns)
+            turns.admitted[:, of, start] = 0.0
+
+
+@compiled
+def _come_back(k: int, c: Cycle, p: Pool, s: Streams, turns: _Turns, back: Array) -> None:
+    """Answers that end in second ``k``: their tools run and they come back, in ``back`` (float64[2, C, K]): requests
+    and prompts.
+    """
+    for of in range(CLASSES):
+        count, context, answer = turns.going[0, of, k], turns.going[1, of, k], turns.going[2, of, k]
+        if count <= _NOBODY:
             continue
-        at = k + j
-        appended = count * c.appended_tokens * c.growth[j]
-        prompt = context + appended
-        flushed = k < p.flush_from <= at
-        lost, gone = (1.0, 1.0) if flushed else (c.lost[j], c.lost_share[j])
-        found = c.uncached_output * answer + appended + count * c.moved_tokens
-        missed = gone * (context - answer) + answer + appended
-        s.second[0, at] += share * count
-        s.second[1, at] += share * ((1.0 - lost) * found + lost * missed)
-        s.second[2, at] += share * prompt
+        for j in range(len(c.growth) - k):
+            share = c.gap[of, j]
+            if share <= 0.0:
+                continue
+            at = k + j
+            appended = count * c.appended[of] * c.growth[j]
+            prompt = context + appended
+            flushed = k < p.flush_from <= at
+            lost, gone = (1.0, 1.0) if flushed else (c.lost[of, j], c.lost_share[of, j])
+            found = c.uncached_output * answer + appended + count * c.moved_tokens
+            missed = gone * (context - answer) + answer + appended
+            s.second[0, at] += share * count
+            s.second[1, at] += share * ((1.0 - lost) * found + lost * missed)
+            s.second[2, at] += share * prompt
+            back[0, of, at] += share * count
+            back[1, of, at] += share * prompt
 
 
 @compiled
@@ -175,18 +223,7 @@ def _queue_after(k: int, queue_s: float, work_s: float, p: Pool) -> float:
 
 
 @compiled
-def _admit(
-    k: int,
-    queue_s: float,
-    work_s: float,
-    count: float,
-    prompt: float,
-    c: Cycle,
-    p: Pool,
-    s: Streams,
-    began: Array,
-    stopped: Array,
-) -> None:
+def _admit(k: int, queue_s: float, work_s: float, back: Array, c: Cycle, p: Pool, s: Streams, turns: _Turns) -> None:
     """Requests become ready in second ``k``: when they are admitted, over ranks with their own queues."""
     ranks, mean_s = len(p.waits_s), p.waits_s.mean()
     if queue_s <= 0.0 and work_s <= 1.0:
@@ -197,37 +234,49 @@ def _admit(
         # More than a second's work that comes at once is admitted piece by piece.
         wait_s += (rank + 0.5) / ranks * max(work_s - 1.0, 0.0)
         at = int(max(k + 0.5, p.pause_s) + wait_s)
-        if at < len(c.output):
-            s.admitted[0, at] += count / ranks
-            s.admitted[1, at] += prompt / ranks
-            _answer(k, at, count / ranks, prompt / ranks, c.end, c, s, began, stopped)
+        if at >= len(s.kv):
+            continue
+        for of in range(CLASSES):
+            turns.admitted[0, of, at] += back[0, of, k] / ranks
+            turns.admitted[1, of, at] += back[1, of, k] / ranks
+            s.admitted[0, at] += back[0, of, k] / ranks
+            s.admitted[1, at] += back[1, of, k] / ranks
+            s.admitted[3, at] += back[0, of, k] / ranks * c.answers[of]
 
 
 @compiled
 def flow(c: Cycle, p: Pool, s: Streams) -> None:
     """Work out the next seconds in place; ``s`` holds what is known of them from where each trajectory stands."""
-    seconds = len(c.output)
-    began, stopped = np.zeros(seconds), np.zeros(seconds)
+    seconds = len(c.growth)
+    turns = _Turns(
+        np.zeros((2, CLASSES, seconds)), np.zeros((3, CLASSES, seconds)), np.zeros(seconds), np.zeros(seconds)
+    )
+    back = np.zeros((2, CLASSES, seconds))
+    turns.going[:, 0] = s.going
     for k in range(seconds):
-        stopped[k] = s.going[0, k] + s.ending[0, k]
+        turns.stopped[k] = s.going[0, k] + s.ending[0, k]
     for k in range(seconds):
         if s.starts[0, k] + s.starts[1, k] > 0.0:
             count = s.starts[0, k] + s.starts[1, k]
-            _answer(-1, k, count, s.starts[2, k], s.starts[1, k] / count, c, s, began, stopped)
+            _answer(-1, k, WAITING, count, s.starts[2, k], s.starts[1, k] / count, c, s, turns)
     left, queue_s = p.left, p.waits_s.mean()
     for k in range(seconds):
-        _come_back(k, c, p, s)
+        _answer_all(-1, k, c, s, turns)
+        _come_back(k, c, p, s, turns, back)
         left = _replace(k, left, c, p, s)
         count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
         if count <= 0.0:
             queue_s = _queue_after(k, queue_s, 0.0, p)
             continue
+        for row, of in ((0, 0), (2, 1)):
+            back[of, 0, k] += s.tool[row, k]
+            back[of, FIRST, k] += s.box[row, k] + s.sampler[row, k]
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
-        prompt = s.tool[2, k] + s.box[2, k] + s.second[2, k] + s.sampler[2, k]
         work_s = new / p.tokens_per_s
-        _admit(k, queue_s, work_s, count, prompt, c, p, s, began, stopped)
+        _admit(k, queue_s, work_s, back, c, p, s, turns)
+        _answer_all(k, k, c, s, turns)
         queue_s = _queue_after(k, queue_s, work_s, p)
-    _hold(p, s, began, stopped)
+    _hold(p, s, turns.began, turns.stopped)
 
 
 @compiled

@@ -1,12 +1,13 @@
 """What trajectories tend to do: which action follows, whether they end, what of their context is lost meanwhile."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid, Recent
-from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
+from prorsa.forecast.scan import LENGTHS, length_class
 from prorsa.forecast.tables import loss_chances, transition_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
 
@@ -22,63 +23,6 @@ IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)
 
 LOST_FROM: Final = 0.1
 """A prompt that misses at least this share of its previous one in the cache has lost its context."""
-
-
-class FirstShare:
-    """How much of a first prompt is computed: forgetting, apart for those that siblings come before.
-
-    Before anything was seen the first of a group, and what has none, computes all of it. Its siblings share it to the
-    token, but compute it again on other ranks and where they start in the same step: of a short prompt a share, of long
-    ones, which are worth a wait for the rank that has them, about so many tokens. That law is scaled to what was seen.
-    """
-
-    _STRENGTH: Final = 4.0
-    """First prompts that what is assumed is worth."""
-    _KEEP: Final = 2.0 ** (-1.0 / 50.0)
-    """A prefill, or a dispatch. Short: siblings that start at once compute more than those that trickle in."""
-
-    def __init__(self) -> None:
-        self._expected = [0.0, 0.0]
-        self._computed = [0.0, 0.0]
-        self._number = [0.0, 0.0]
-        self._dispatched = [0.0, 0.0]
-
-    def dispatched(self, *, sibling: bool) -> None:
-        """A trajectory was dispatched, with siblings before it or none."""
-        self._dispatched = [of * self._KEEP for of in self._dispatched]
-        self._dispatched[sibling] += 1.0
-
-    def prefilled(self, uncached_tokens: float, prompt_tokens: float, *, sibling: bool) -> None:
-        """So much of a first prompt was computed."""
-        expected = float(_again(np.array(prompt_tokens))) if sibling else prompt_tokens
-        for sums, value in ((self._expected, expected), (self._computed, uncached_tokens), (self._number, 1.0)):
-            sums[sibling] = sums[sibling] * self._KEEP + value
-
-    def _scale(self, *, sibling: bool) -> float:
-        """What was computed, over what is assumed."""
-        if self._number[sibling] <= 0.0:
-            return 1.0
-        prior = self._STRENGTH * self._expected[sibling] / self._number[sibling]
-        return (self._computed[sibling] + prior) / (self._expected[sibling] + prior)
-
-    def of_siblings(self, prompt_tokens: Array) -> Array:
-        """Tokens computed of the first prompts of those that siblings come before."""
-        tokens: Array = np.minimum(self._scale(sibling=True) * _again(prompt_tokens), prompt_tokens)
-        return tokens
-
-    def shares(self, prompt_tokens: float) -> Array:
-        """float64[3] of a prompt of such a size: share computed without siblings before it; with siblings, as a
-        multiple of what is assumed; of all by what is dispatched.
-        """
-        alone = self._scale(sibling=False)
-        siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
-        share = float(self.of_siblings(np.array(prompt_tokens))) / max(prompt_tokens, 1.0)
-        return np.array([alone, self._scale(sibling=True), (1.0 - siblings) * alone + siblings * share])
-
-
-def _again(prompt_tokens: Array) -> Array:
-    tokens: Array = np.minimum(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS)
-    return tokens
 
 
 class Transitions:
@@ -196,6 +140,47 @@ class Growth:
         usual = self._usual.sum() / max(float(self._number.sum()), 1e-9)
         prior = self._strength * usual + 1e-9
         self.factor = (self._appended + prior) / (self._usual + prior)
+
+
+class AnswerLengths:
+    """How long answers are by class of turns, as a multiple of what is usual after their action; first ones have
+    actions of their own.
+
+    Args:
+        half_life: answers of a class after which one counts half.
+        strength: how many answers the usual, or what is known of a class before a run, is worth.
+    """
+
+    def __init__(self, *, half_life: float = 500.0, strength: float = 40.0) -> None:
+        self._keep = 2.0 ** (-1.0 / half_life)
+        self._strength = strength
+        shape = MAX_WORKLOADS, LENGTHS
+        self._usual, self._put_out, self._number = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._typical = np.ones(shape)
+        self.factor = np.ones(shape)
+
+    def add(self, workload: int, turn: int, output_tokens: float, usual_tokens: float) -> None:
+        """An answer had so many tokens."""
+        at = workload, length_class(turn)
+        if turn > 0:
+            for sums, value in ((self._usual, usual_tokens), (self._put_out, output_tokens), (self._number, 1.0)):
+                sums[at] = sums[at] * self._keep + value
+
+    def of(self, workload: int, turn: int) -> float:
+        """The multiple for a turn."""
+        return float(self.factor[workload, length_class(turn)])
+
+    def expect(self, workload: int, factors: Sequence[float]) -> None:
+        """What is typical of a workload class, by class of turns from the second turn on."""
+        self._typical[workload, 1:] = self.factor[workload, 1:] = factors
+
+    def refresh(self) -> None:
+        """Take in what was added: then ``factor`` is float64[workloads, length classes]."""
+        usual = self._usual.sum(axis=1) / np.maximum(self._number.sum(axis=1), 1e-9)
+        prior = self._strength * usual[:, None] + 1e-9
+        # Of what is usual only the proportions count: it is learnt from answers over these factors.
+        level = (self._put_out.sum(axis=1) + 1e-9) / ((self._usual * self._typical).sum(axis=1) + 1e-9)
+        self.factor = (self._put_out / level[:, None] + prior * self._typical) / (self._usual + prior)
 
 
 class LossTables(NamedTuple):

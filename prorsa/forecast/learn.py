@@ -5,13 +5,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.habits import LOST_FROM, EndModel, FirstShare, Growth, LossModel, Transitions
+from prorsa.forecast.decoding import DecodeSpeed
+from prorsa.forecast.habits import LOST_FROM, AnswerLengths, EndModel, Growth, LossModel, Transitions
 from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, SizeModel
 from prorsa.forecast.moves import MOVES_FROM, MoveModel
 from prorsa.forecast.priors import Expectant
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
 from prorsa.forecast.scoring import ScoreKeeper
+from prorsa.forecast.siblings import FirstShare
 from prorsa.forecast.waiting import WaitLoss
 from prorsa.forecast.waits import MAX_WORKLOADS, Wait, WaitKeys
 
@@ -39,9 +41,10 @@ class Learner:
     """Feeds the models and the score keeper; a :class:`~prorsa.forecast.requests.LifecycleSink`. O(1) a fact.
 
     Attributes:
-        waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens) last.
+        waits: how long tools, start-ups, rewards, updates (seconds) and answers (tokens over ``lengths``) last.
         appended: tokens that the result of an action appends to the context, by action and class of turns.
         growth: how much more is appended after a long gap, less after a short one.
+        lengths: how much longer answers are at some turns than at others.
         losses: whether a returning prompt no longer finds its context cached anywhere.
         moves: whether a turn leaves its context behind.
         wait_losses: how much of what the router's index counts as cached at home is gone after a wait.
@@ -62,6 +65,7 @@ class Learner:
         self.waits = HazardModel(tuple(_PRIORS[wait] for wait in Wait))
         self.appended = SizeModel(prior_tokens=500.0)
         self.growth = Growth()
+        self.lengths = AnswerLengths()
         self.losses = LossModel()
         self.moves = MoveModel()
         self.wait_losses = WaitLoss()
@@ -70,12 +74,19 @@ class Learner:
         self.first_share = FirstShare()
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0, shrinkage=2.0)
         self.uncached_output = Recent(prior=1.0, memory=1e5, prior_weight=1e3)
-        self.output_rate = Recent(prior=40.0, memory=300.0, prior_weight=4.0)
+        self.output_rate = DecodeSpeed()
         self.prefill_latency_s = Recent(prior=0.5, memory=64.0)
         self.replaced = Ratio(prior=1.0, time_constant_s=300.0)
         self.has_rewards = False
         self._expectant = Expectant(
-            keys, self.waits, self.appended, self.first_prompts, self.transitions, self.ends, self.losses
+            keys,
+            self.waits,
+            self.appended,
+            self.first_prompts,
+            self.transitions,
+            self.ends,
+            self.losses,
+            self.lengths,
         )
         self.new_wait_s = 0.0
         self.mean_output_tokens = 300.0
@@ -112,6 +123,8 @@ class Learner:
         self.ends.add(workload, turn, context_tokens, ended=ended, truncated=truncated)
 
     def ready(self, t_s: float, request: Request) -> None:
+        if request.turn == 0:
+            self.first_share.ready(t_s)
         self._scores.ready(t_s, request)
         self.ready_tokens += self.expected_uncached(request)
         if request.turn == 0:
@@ -147,7 +160,10 @@ class Learner:
     def answered(self, request: Request) -> None:
         self._scores.answered(request)
         assert request.output_tokens is not None
-        self.waits.add(int(self.keys.output_key[request.action]), request.output_tokens)
+        key = int(self.keys.output_key[request.action])
+        if key < len(self.waits.means):
+            self.lengths.add(request.workload, request.turn, request.output_tokens, float(self.waits.means[key]))
+        self.waits.add(key, request.output_tokens / self.lengths.of(request.workload, request.turn))
 
     def lost(self, t_s: float, request: Request) -> None:
         self._scores.lost(t_s, request)
@@ -159,7 +175,9 @@ class Learner:
         uncached = request.uncached_tokens
         assert uncached is not None
         if request.turn == 0:
-            self.first_share.prefilled(uncached, request.prompt_tokens, sibling=request.sibling)
+            took_s = (request.prefilled_s or request.ready_s) - request.ready_s
+            starts = self.first_share.starts(request.ready_s, took_s)
+            self.first_share.prefilled(uncached, request.prompt_tokens, sibling=request.sibling, starts=starts)
             return
         before = request.previous_prompt_tokens
         if before is None or request.flushed:
@@ -213,9 +231,9 @@ class Learner:
 
     # --- a tick -----------------------------------------------------------------------------------------------------
 
-    def close_tick(self, elapsed_s: float) -> None:
-        """Take what has gathered since the last tick into the rates."""
-        self.output_rate.add(*self._progress)
+    def close_tick(self, elapsed_s: float, decoding: float) -> None:
+        """Take what has gathered since the last tick into the rates; so many requests decode."""
+        self.output_rate.add(self._progress[0], self._progress[1], decoding, elapsed_s)
         self.prefill_latency_s.add(*self._latency)
         self.uncached_output.add(*self._again)
         self.replaced.add(min(self._dispatched, self._ended), self._ended, elapsed_s)
@@ -235,6 +253,7 @@ class Learner:
         self.waits.refresh(len(keys), ongoing, keys.kinds)
         self.appended.refresh(keys.actions * TURN_BUCKETS, _by_class_and_turn(keys.workload_of))
         self.growth.refresh()
+        self.lengths.refresh()
         self.first_prompts.refresh(len(keys.workloads))
         self.transitions.refresh(keys.actions, keys.workload_of)
         self.losses.refresh()
@@ -249,6 +268,11 @@ class Learner:
         of[0] += 1e-9
         shares: Array = of / of.sum()
         return shares
+
+    @property
+    def computed_s(self) -> float:
+        """How long it takes until what arrives now has been computed."""
+        return self.new_wait_s + self.prefill_latency_s.value
 
     def _lost_in_wait(self, request: Request) -> float:
         """Tokens that will be lost while a request waits for its admission."""
@@ -271,7 +295,9 @@ class Learner:
             return float(request.uncached_tokens)
         if request.turn == 0 and request.sibling and not request.placed:
             index = request.prompt_tokens if request.index_tokens is None else request.index_tokens
-            return min(float(index), float(self.first_share.of_siblings(np.array(float(request.prompt_tokens)))))
+            prompt = np.array(float(request.prompt_tokens))
+            again = self.first_share.of_siblings(prompt, self.first_share.starts(request.ready_s, self.computed_s))
+            return min(float(index), float(again))
         if request.index_tokens is not None:
             return request.index_tokens + self._lost_in_wait(request)
         if request.turn == 0 or len(self.appended.means) == 0:

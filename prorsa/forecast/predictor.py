@@ -92,6 +92,7 @@ class Predictor:
         self._early = EarlyActuals(horizons_s)
         self._last_tick_s: float | None = None
         self._queued_s: float | None = None
+        self._batch = 0.0
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
     def observe(self, stamped: Stamped) -> None:
@@ -141,6 +142,7 @@ class Predictor:
         queue = self._queue(t_s)
         state = columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
+        self._batch = float(held.sum())
         resident = float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
         return self._lookout.look(slots, queue, t_s, resident)
 
@@ -149,8 +151,10 @@ class Predictor:
         learner, ranks = self._learner, self.table.ranks
         typical = float(learner.appended.means.mean())
         serving = ranks.serving(self._plan.serves_prefill)
-        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s)
-        queue = make_queue(self.table.columns, t_s, typical, service, learner.wait_losses, learner.first_share)
+        latency_s = learner.prefill_latency_s.value
+        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s, latency_s)
+        starts = learner.first_share.starting(learner.computed_s)
+        queue = make_queue(self.table.columns, t_s, typical, service, learner.wait_losses, learner.first_share, starts)
         ranks.note_work(queue.rank_work, service.serving)
         ranks.saturated = queue.waiting > 0
         learner.new_wait_s = queue.new_wait_s
@@ -170,7 +174,7 @@ class Predictor:
         learner.mean_output_tokens = outlook.cycle.answer_tokens
         waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
-        learner.close_tick(elapsed_s)
+        learner.close_tick(elapsed_s, self._batch)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
         for row, made in settled:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.habits import TURN_GRID, EndModel, LossModel, Transitions
+from prorsa.forecast.habits import TURN_GRID, AnswerLengths, EndModel, LossModel, Transitions
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, HazardModel, SizeModel
 from prorsa.forecast.scan import TURN_BUCKETS
 from prorsa.forecast.waits import WaitKeys
@@ -34,8 +34,8 @@ Sparse = dict[int, float]
 
 
 class ActionPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One action of a class: shares by bin of its own wait and of the answer after it, of what its result appends by
-    class of turns, and shares of the actions that follow.
+    """One action of a class: shares by bin of its own wait and of the answer after it (over the ``lengths`` of the
+    class), of what its result appends by class of turns, and shares of the actions that follow.
     """
 
     gap: Sparse
@@ -46,7 +46,8 @@ class ActionPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 class ClassPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One class: shares by bin of start-ups, rewards and first prompts; turns at risk and those that were the last by
-    bin of turn numbers; the share of second prompts that are rewritten; its beginning and its tools by name.
+    bin of turn numbers; the share of second prompts that are rewritten; how long answers are by class of turns, as a
+    multiple of what is usual after their action; its beginning and its tools by name.
     """
 
     start: Sparse
@@ -55,6 +56,7 @@ class ClassPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     risk: Sparse
     finished: Sparse
     rewritten: float
+    lengths: tuple[float, ...]
     beginning: ActionPrior
     tools: dict[str, ActionPrior]
 
@@ -78,9 +80,11 @@ class Expectant:
         transitions: Transitions,
         ends: EndModel,
         losses: LossModel,
+        lengths: AnswerLengths,
     ) -> None:
         self._keys, self._waits, self._sizes, self._first_prompts = keys, waits, sizes, first_prompts
         self._transitions, self._ends, self._losses = transitions, ends, losses
+        self._lengths = lengths
         self._known = 1
         self.has_rewards = False
         """Whether any class that has begun gives rewards."""
@@ -104,6 +108,7 @@ class Expectant:
         scale = np.minimum(TURNS, risk) / np.maximum(risk, 1e-9)
         self._ends.expect(workload, risk * scale, finished * scale)
         self._losses.expect_rewritten(prior.rewritten, SIZES)
+        self._lengths.expect(workload, prior.lengths)
         actions = {name: keys.tool(name, workload) for name in prior.tools}
         self._expect_action(keys.beginning[workload], prior.beginning, actions)
         for name, tool in prior.tools.items():

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.beliefs import Array, Beliefs, Expected, Ints, Places, Slots
 from prorsa.forecast.jit import compiled
-from prorsa.forecast.models import HazardTables
 
 TURN_BUCKETS: Final = 5
 """Classes of turns whose sizes differ: the second, the third and fourth, to the ninth, to the thirtieth, later ones."""
 
 _FREE, _DISPATCHED, _SANDBOX, _READY, _PREFILL, _DECODE, _TOOL, _REWARD = -1, 0, 1, 2, 3, 4, 5, 6
 _HINTED: Final = 7
-_UNLIKELY: Final = 1e-6
 _SMALL_HAZARD: Final = 0.3
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
 _SIZE_PER_OCTAVE: Final = 4
 _DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
+LENGTHS: Final = TURN_BUCKETS + 1
+"""Classes of turns whose answers differ in length."""
 AGAIN_SHARE: Final = 0.4
 AGAIN_TOKENS: Final = 2500.0
 """What siblings compute again of a first prompt, before any was seen: such a share, at most so many tokens. Generated
@@ -59,8 +59,24 @@ def turn_bucket(turn: int) -> int:
 
 
 @compiled
-def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places, ongoing: Array) -> None:
-    """Where each trajectory is in its wait at ``t_s``; counts them by key and bin in ``ongoing``."""
+def _length_class(turn: int) -> int:
+    return 0 if turn <= 0 else 1 + _turn_bucket(turn)
+
+
+@compiled
+def length_class(turn: int) -> int:
+    """The class of turns whose answers are alike: first ones apart, then as those of sizes."""
+    return _length_class(turn)
+
+
+@compiled
+def place(
+    s: Slots, t_s: float, output_rate: float, output_key: Ints, lengths: Array, at: Places, ongoing: Array
+) -> None:
+    """Where each trajectory is in its wait at ``t_s``; counts them by key and bin in ``ongoing``.
+
+    Answers are counted in tokens over what ``lengths`` (float64[workloads, length classes]) says of their turns.
+    """
     bins = ongoing.shape[1]
     for i in range(len(s.state)):
         at.key[i] = -1
@@ -69,10 +85,12 @@ def place(s: Slots, t_s: float, output_rate: float, output_key: Ints, at: Places
             continue
         if state == _DECODE:
             since_s = t_s - s.output_at_s[i]
-            at.key[i], at.speed[i] = output_key[s.action[i]], output_rate
+            length = lengths[s.workload[i], _length_class(s.turn[i])]
+            at.key[i], at.speed[i] = output_key[s.action[i]], output_rate / length
             at.x[i] = s.output_tokens[i]
             if since_s > 0.0:
                 at.x[i] += output_rate * min(since_s, _REPORT_S)
+            at.x[i] /= length
         else:
             elapsed_s = t_s - s.since_s[i]
             elapsed_s = max(0.0, elapsed_s)
@@ -106,25 +124,6 @@ def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges
 
 
 @compiled
-def mixed_ends(waits: HazardTables, keys: Ints, weights: Array, x: Array) -> Array:
-    """Probability that waits of several keys, by their weights, end between consecutive ``x`` (float64[n + 1], which
-    never fall): float64[n].
-    """
-    bins = waits.survival.shape[1]
-    survival = np.zeros(len(x))
-    for k in range(len(keys)):
-        if weights[k] <= _UNLIKELY:
-            continue
-        key, index = keys[k], _log_bin(x[0], _DURATION_LOW, _DURATION_PER_OCTAVE, bins)
-        for i in range(len(x)):
-            while index < bins - 1 and x[i] > waits.edges[index + 1]:
-                index += 1
-            stays = _stays(waits.slope[key, index] * (x[i] - waits.edges[index]))
-            survival[i] += weights[k] * waits.survival[key, index] * stays
-    return survival[:-1] - survival[1:]
-
-
-@compiled
 def _end_chance(m: Beliefs, workload: int, turn: int, context: float) -> float:
     by_turn = m.ends_by_turn[workload, _log_bin(turn + 1.0, 1.0, _TURN_PER_OCTAVE, m.ends_by_turn.shape[1])]
     bins = m.ends_by_context.shape[1]
@@ -133,14 +132,20 @@ def _end_chance(m: Beliefs, workload: int, turn: int, context: float) -> float:
 
 
 @compiled
-def end_chances(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> Array:
-    """Chance that the turns that given slots are at, and have not answered yet, are their last: float64[n]."""
-    out = np.empty(len(slots))
+def _answer(m: Beliefs, workload: int, action: int, turn: int) -> float:
+    """Expected tokens of an answer at a turn."""
+    return float(m.output_mean[action] * m.lengths[workload, _length_class(turn)])
+
+
+@compiled
+def next_answers(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Of the answers that given slots wait for, the chance that they are the last, and expected tokens: float64[n]."""
+    ends, tokens = np.empty(len(slots)), np.empty(len(slots))
     for n in range(len(slots)):
         i = slots[n]
-        context = s.prompt_tokens[i] + m.output_mean[s.action[i]]
-        out[n] = _end_chance(m, s.workload[i], s.turn[i], context)
-    return out
+        tokens[n] = _answer(m, s.workload[i], s.action[i], s.turn[i])
+        ends[n] = _end_chance(m, s.workload[i], s.turn[i], s.prompt_tokens[i] + tokens[n])
+    return ends, tokens
 
 
 @compiled
@@ -168,21 +173,22 @@ def _between(centres: Array, x: float, at: int) -> tuple[int, float]:
 
 
 @compiled
-def lost_by(m: Beliefs, idle_s: Array, seconds: float) -> tuple[Array, Array]:
-    """Of prompts that become ready after so much idle time, a share of them second ones: see :func:`_lost`.
+def lost_by(m: Beliefs, idle_s: Array, seconds: Array) -> tuple[Array, Array]:
+    """Of prompts that become ready after so much idle time (float64[n]), such shares of them second ones (float64[c]):
+    see :func:`_lost`.
 
     Returns:
-        Two float64[n], chances and shares.
+        Two float64[c, n], chances and shares.
     """
-    lost, share = np.empty(len(idle_s)), np.empty(len(idle_s))
+    lost, share = np.empty((len(seconds), len(idle_s))), np.empty((len(seconds), len(idle_s)))
     for i in range(len(idle_s)):
         at, f = _between(m.idle_centres, idle_s[i], 0)
         second, second_share = _lost(m.loss_chance[0], m.loss_share[0], m.lost_in_wait, at, f)
         later, later_share = _lost(m.loss_chance[1], m.loss_share[1], m.lost_in_wait, at, f)
-        second *= seconds
-        later *= 1.0 - seconds
-        lost[i] = second + later
-        share[i] = (second * second_share + later * later_share) / max(lost[i], 1e-12)
+        for of in range(len(seconds)):
+            seconds_lost, later_lost = second * seconds[of], later * (1.0 - seconds[of])
+            lost[of, i] = seconds_lost + later_lost
+            share[of, i] = (seconds_lost * second_share + later_lost * later_share) / max(lost[of, i], 1e-12)
     return lost, share
 
 
@@ -253,7 +259,7 @@ def _start_up(s: Slots, i: int, m: Beliefs, reached: Array, horizons: NDArray[np
     new = prompt * m.first_share[0]
     if s.sibling[i]:
         new = min(m.first_share[1] * min(AGAIN_SHARE * prompt, AGAIN_TOKENS), prompt)
-    size = prompt + m.output_mean[s.action[i]]
+    size = prompt + _answer(m, s.workload[i], s.action[i], 0)
     index = _size_bin(size, out.admissible.shape[1])
     before = 0.0
     for e in range(len(reached)):
@@ -266,7 +272,6 @@ def _start_up(s: Slots, i: int, m: Beliefs, reached: Array, horizons: NDArray[np
         chance = reached[horizons[h]]
         _add_known(out, h, chance, new)
         _add_admissible(out, h, index, chance, size)
-    out.answering[s.action[i]] += 1.0
 
 
 @compiled
@@ -280,6 +285,7 @@ def _tool(
     answer, prompt = s.output_tokens[i], s.prompt_tokens[i]
     context = prompt + answer
     known = m.uncached_output * answer
+    following = _answer(m, s.workload[i], action, turn)
     idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
     calm = _move_cell(0.0, prompt)
     e, before, at = 0, 0.0, 0
@@ -310,9 +316,8 @@ def _tool(
         _add_known(out, h, found * moved, missed)
         _add_known(out, h, chance * lost, lost_tokens)
         out.found[h, cell] += found * grows
-        size = again + m.output_mean[action]
+        size = again + following
         _add_admissible(out, h, _size_bin(size, out.admissible.shape[1]), chance, size)
-    out.answering[action] += 1.0
 
 
 @compiled
@@ -328,7 +333,8 @@ def _decode(
 ) -> None:
     """A trajectory whose answer is under way: it ends, and the trajectory ends with it or goes on."""
     prompt = s.prompt_tokens[i]
-    likely = x + m.output_mean[s.action[i]]
+    x *= m.lengths[s.workload[i], _length_class(s.turn[i])]
+    likely = x + _answer(m, s.workload[i], s.action[i], s.turn[i])
     end = _end_chance(m, s.workload[i], s.turn[i], prompt + likely)
     before = 0.0
     for e in range(len(reached)):
@@ -373,7 +379,6 @@ def scan(
             out.totals[5] += m.move_chance[home]
             out.totals[6] += m.move_chance[home] * m.move_share[home] * s.prompt_tokens[i]
         if state in (_READY, _PREFILL):
-            out.answering[s.action[i]] += 1.0
             out.coming[s.action[i] * TURN_BUCKETS + _turn_bucket(s.turn[i] + 1)] += 1.0
             continue
         still_s = m.pause_s if state == _DECODE else 0.0

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.ending import all_by, cut_short, left_by
-from prorsa.forecast.flow import Cycle, Pool, Streams, flow
+from prorsa.forecast.flow import FIRST, WAITING, Cycle, Pool, Streams, flow
+from prorsa.forecast.fresh import FreshWaits
+from prorsa.forecast.generations import Generations, convolved, generations
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.ranks import Ranks
-from prorsa.forecast.scan import TURN_BUCKETS, end_chances, lost_by, mixed_ends, place, scan
+from prorsa.forecast.scan import TURN_BUCKETS, lost_by, next_answers, place, scan
 from prorsa.forecast.steps import Steps
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
@@ -28,6 +30,10 @@ Array = NDArray[np.float64]
 
 _UNLIKELY: Final = 1e-3
 """Bursts less likely than this are left out."""
+
+
+_AHEAD_S: Final = 15
+"""Seconds over which the batch to come sets how fast answers are expected to be put out."""
 
 
 class Burst(NamedTuple):
@@ -51,7 +57,8 @@ class Outlook:
         lost: chance that a context is lost over a gap, on average, and the share of it that is missing then.
         burst: what the next burst of first requests adds to that, weighted by the probability that it comes.
         burst_by: float64[H], probability that the burst has come by the horizon.
-        queue: requests that wait for prefill, and how fast they are served.
+        queue: requests that wait for prefill, and how fast they are served; ``answers`` float64[n], expected tokens of
+            their answers.
         pause_s: seconds for which the workers stand still (a weight update).
         decoding, resident: requests that decode now, and KV tokens that decode holds.
         going_on: float64[K], probability that an over-sampled step has not been cut off by the end of each second; None
@@ -66,6 +73,7 @@ class Outlook:
     burst: Burst
     burst_by: Array
     queue: Queue
+    answers: Array
     pause_s: float
     decoding: float
     resident: float
@@ -94,8 +102,12 @@ class Lookout:
         self._steps = steps
         self._learner = learner
         self._ranks = ranks
+        self._fresh = FreshWaits(steps, learner)
         self._plan = plan
         self._at = Places(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
+        self._batch_ahead: float | None = None
+        self._output_rate = learner.output_rate.value
+        self._begin_per_s = 0.0
 
     def refresh(self, columns: Columns, t_s: float) -> Slots:
         """Find where each trajectory is in its wait, and bring the models up to date with that."""
@@ -106,25 +118,27 @@ class Lookout:
                 np.zeros(columns.capacity, np.int32), np.zeros(columns.capacity), np.zeros(columns.capacity)
             )
         ongoing = np.zeros((len(learner.keys), DURATION_GRID.bins))
-        place(s, t_s, learner.output_rate.value, learner.keys.output_key, self._at, ongoing)
+        rate, ahead = learner.output_rate, self._batch_ahead
+        self._output_rate = rate.value if ahead is None else rate.at(ahead)
+        place(s, t_s, self._output_rate, learner.keys.output_key, learner.lengths.factor, self._at, ongoing)
         learner.refresh(ongoing)
         return s
 
     def look(self, s: Slots, queue: Queue, t_s: float, resident: float) -> Outlook:
         """What is expected from ``t_s`` on. The models must have been refreshed with ``s``."""
-        steps, learner = self._steps, self._learner
+        steps = self._steps
         pause_s = self._pause_s(t_s)
         beliefs = self._beliefs(pause_s, queue)
-        expected = nothing_expected(
-            len(steps.edges_s), len(steps.at), SIZE_GRID.bins, learner.keys.actions, len(beliefs.appended)
-        )
+        expected = nothing_expected(len(steps.edges_s), len(steps.at), SIZE_GRID.bins, len(beliefs.appended))
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
-        ends = end_chances(beliefs, s, queue.slot)
-        cycle, appended, lost = self._cycle(expected, beliefs, ends)
+        ends, answers = next_answers(beliefs, s, queue.slot)
+        cycle, appended, lost = self._cycle(s, expected, beliefs, ends)
         decoding = float(expected.totals[1])
         pool = self._pool(queue, pause_s, decoding, resident, t_s)
         calm = self._streams(expected, queue, ends, pool, np.zeros(steps.bins), cycle)
         flow(cycle, pool, calm)
+        self._batch_ahead = float(calm.batch[:_AHEAD_S].mean())
+        self._begin_per_s = float((calm.box[0] + calm.sampler[0])[:_AHEAD_S].mean())
         over = self._step_over(s, float(expected.totals[0]), calm)
         burst, burst_by = self._burst(t_s) if over is None else self._burst_after(over)
         added = self._added(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]), calm)
@@ -133,7 +147,19 @@ class Lookout:
             going_on = 1.0 - over
             expected, calm = cut_short(expected, calm, going_on, steps.bin_at)
         return Outlook(
-            expected, calm, cycle, appended, lost, added, burst_by, queue, pause_s, decoding, resident, going_on
+            expected,
+            calm,
+            cycle,
+            appended,
+            lost,
+            added,
+            burst_by,
+            queue,
+            answers,
+            pause_s,
+            decoding,
+            resident,
+            going_on,
         )
 
     # --- what is known ----------------------------------------------------------------------------------------------
@@ -148,6 +174,7 @@ class Lookout:
             edges=waits.tables.edges,
             output_key=keys.output_key,
             output_mean=waits.means[keys.output_key],
+            lengths=learner.lengths.factor,
             appended=learner.appended.means,
             idle_centres=learner.growth.centres,
             growth=learner.growth.factor,
@@ -160,8 +187,8 @@ class Lookout:
             rank_work=queue.rank_work,
             least_work=self._ranks.least_work,
             rank_tokens_per_s=self._ranks.tokens_per_s,
-            first_share=learner.first_share.shares(first_tokens),
-            output_rate=learner.output_rate.value,
+            first_share=learner.first_share.shares(first_tokens, self._starts()),
+            output_rate=self._output_rate,
             pause_s=pause_s,
             lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
@@ -174,7 +201,7 @@ class Lookout:
         seen = float(learner.classes @ learner.first_prompts.means[: len(learner.keys.workloads)])
         return self._plan.expected_prompt_tokens or seen
 
-    def _cycle(self, e: Expected, m: Beliefs, ends: Array) -> tuple[Cycle, Array, tuple[float, float]]:
+    def _cycle(self, s: Slots, e: Expected, m: Beliefs, ends: Array) -> tuple[Cycle, Array, tuple[float, float]]:
         """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
         learner, steps = self._learner, self._steps
         coming = e.coming.reshape(-1, TURN_BUCKETS)
@@ -182,54 +209,64 @@ class Lookout:
         if weight <= 0.0:
             coming, weight = np.zeros_like(coming), 1.0
             coming[self._beginning(), 0] = 1.0
-        following = (learner.transitions.chance.T @ coming) / weight
-        sizes = following.ravel()
-        answering = e.answering if e.answering.sum() > 0 else coming.sum(axis=1)
-        answering = answering / answering.sum()
-        latency_s = learner.prefill_latency_s.value
-        output = self._mixed(learner.keys.output_key, answering, m.output_rate, after_s=latency_s)
-        gap = _convolve(self._mixed(learner.keys.gap_key, following.sum(axis=1), 1.0), self._fresh(Wait.RETURN))
-        seconds = float(coming[:, 0].sum()) / weight
-        lost, gone = lost_by(m, steps.ends_s - 0.5, seconds)
-        first = m.first_tokens
+        sizes = (learner.transitions.chance.T @ coming).ravel() / weight
         answered = e.totals[1] + len(ends)
         ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
+        ended = min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0])
+        following = self._following(s, m, ended)
+        after_s = np.full((WAITING + 1, 1), learner.prefill_latency_s.value)
+        after_s[WAITING] = 0.0
+        put_out = m.output_rate * np.maximum(steps.rounded_s - after_s, 0.0)
+        gap = convolved(self._fresh.gaps(following), self._fresh.of(Wait.RETURN))
+        lost, gone = lost_by(m, steps.ends_s - 0.5, following.second)
         cycle = Cycle(
-            output=output,
+            output=self._fresh.outputs(following, put_out),
+            answer=0.5 * (put_out[:, :-1] + put_out[:, 1:]),
             gap=gap,
-            reward=self._by_class(learner.keys.reward_key) if learner.has_rewards else self._unit(1.0),
-            start=self._by_class(learner.keys.start_key),
+            reward=self._fresh.by_class(learner.keys.reward_key) if learner.has_rewards else self._unit(1.0),
+            start=self._fresh.by_class(learner.keys.start_key),
             lost=lost,
             lost_share=gone,
             growth=np.interp(steps.ends_s - 0.5, m.idle_centres, m.growth),
+            appended=following.appended,
+            end=following.end,
+            answers=following.answer,
             moved_tokens=float(e.totals[6]) / max(float(e.totals[4]), 1.0),
-            answer_tokens=float(answering @ m.output_mean),
+            answer_tokens=float(following.answer[0 if following.answer[0] > 0.0 else FIRST]),
             appended_tokens=float(sizes @ m.appended),
             uncached_output=m.uncached_output,
-            end=min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0]),
-            first_prompt=first,
-            first_new=first * float(m.first_share[2]),
+            first_prompt=m.first_tokens,
+            first_new=m.first_tokens * float(m.first_share[2]),
+            burst_new=m.first_tokens * self._burst_share(m.first_tokens),
         )
-        weights = gap if gap.sum() > 0 else self._unit(1.0)
-        chance = float(weights @ lost / weights.sum())
-        share = float(weights @ (lost * gone) / max(float(weights @ lost), 1e-12))
+        weights = gap[0] if gap[0].sum() > 0 else self._unit(1.0)
+        chance = float(weights @ lost[0] / weights.sum())
+        share = float(weights @ (lost[0] * gone[0]) / max(float(weights @ lost[0]), 1e-12))
         return cycle, sizes @ learner.appended.shares, (chance, share)
+
+    def _following(self, s: Slots, m: Beliefs, ended: float) -> Generations:
+        """The next generations of turns, if the share ``ended`` of the answers to come are the last."""
+        keys = self._learner.keys
+        first = np.zeros(keys.actions)
+        first[keys.beginning] = self._learner.classes
+        return generations(s, m, first, self._learner.transitions.chance, keys.workload_of, ended)
+
+    def _burst_share(self, first_tokens: float) -> float:
+        """The share of first prompts that is computed of those that are dispatched at once."""
+        due = self._plan.due_now()
+        if due <= 0.0 and not self._plan.finishing and self._plan.anchor is None:
+            return 0.0  # no burst is to come
+        size = max(due, self._plan.next_burst(), 1.0)
+        together = size * float(self._fresh.by_class(self._learner.keys.start_key).max())
+        return float(self._learner.first_share.shares(first_tokens, max(together, self._starts()))[2])
+
+    def _starts(self) -> float:
+        """First requests that will start together."""
+        return self._learner.first_share.at_rate(self._begin_per_s, self._learner.computed_s)
 
     def _beginning(self) -> int:
         """The beginning of the class that is dispatched most."""
         return self._learner.keys.beginning[int(np.argmax(self._learner.classes))]
-
-    def _mixed(self, keys: NDArray[np.int32], weights: Array, speed: float, after_s: float = 0.0) -> Array:
-        """float64[K]: waits of several keys by their weights that begin ``after_s`` from now, in whole seconds."""
-        x = np.maximum(self._steps.rounded_s - after_s, 0.0) * speed
-        return mixed_ends(self._learner.waits.tables, keys, weights, x)
-
-    def _by_class(self, keys: list[int]) -> Array:
-        return self._mixed(np.array(keys, np.int32), self._learner.classes, 1.0)
-
-    def _fresh(self, key: int) -> Array:
-        """float64[K]: a wait that begins now, rounded to whole seconds."""
-        return self._mixed(np.array([key], np.int32), np.ones(1), 1.0)
 
     # --- what moves -------------------------------------------------------------------------------------------------
 
@@ -261,18 +298,18 @@ class Lookout:
         steps, k = self._steps, self._steps.bins
         between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])
         rows = steps.to_bins(between)
-        firsts = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
-        begin = queue.admitted_bins(pool.pause_s, k)
+        burst = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
+        begin, answer = queue.admitted_bins(pool.pause_s, k), queue.prefilled_bins(pool.pause_s, k)
         streams = Streams(
             tool=rows[0:3],
             box=rows[3:6],
             second=np.zeros((3, k)),
-            sampler=firsts * np.array([[1.0], [cycle.first_new], [cycle.first_prompt]]),
+            sampler=burst * np.array([[1.0], [cycle.burst_new], [cycle.first_prompt]]),
             going=rows[6:9],
             ending=np.stack([rows[9], np.zeros(k)]),
             rewarded=rows[10],
-            starts=np.stack([binned(begin, w, k + 1)[:k] for w in (1.0 - ends, ends, queue.prompt_tokens)]),
-            admitted=np.zeros((3, k)),
+            starts=np.stack([binned(answer, w, k + 1)[:k] for w in (1.0 - ends, ends, queue.prompt_tokens)]),
+            admitted=np.zeros((4, k)),
             released=rows[11],
             ended=np.zeros(k),
             kv=np.zeros(k),
@@ -289,7 +326,7 @@ class Lookout:
             tokens_per_s=queue.tokens_per_s,
             waits_s=queue.waits_s,
             pause_s=pause_s,
-            output_rate=learner.output_rate.value,
+            output_rate=self._output_rate,
             left=max(plan.left_to_dispatch - plan.due_now(), 0.0),
             replaced=0.0 if plan.held_back else min(learner.replaced.value, 1.0),
             flush_from=self._flush_from(t_s),
@@ -329,8 +366,8 @@ class Lookout:
 
     def _burst_after(self, over: Array) -> tuple[Array, Array]:
         """As :meth:`_burst`, after a step that is still to end."""
-        comes = _convolve(np.diff(over, prepend=0.0), self._fresh(Wait.STEP_BREAK))
-        arrives = _convolve(comes, self._by_class(self._learner.keys.start_key)) * self._plan.next_burst()
+        comes = _convolve(np.diff(over, prepend=0.0), self._fresh.of(Wait.STEP_BREAK))
+        arrives = _convolve(comes, self._fresh.by_class(self._learner.keys.start_key)) * self._plan.next_burst()
         return arrives, np.cumsum(comes)[self._steps.bin_at]
 
     def _burst(self, t_s: float) -> tuple[Array, Array]:
@@ -348,7 +385,7 @@ class Lookout:
         later = elapsed_s + np.maximum(self._steps.edges_s - offset_s, 0.0)
         reached = self._learner.waits.ends_by(np.array(key), np.array(elapsed_s), later)
         comes = self._steps.to_bins(np.diff(reached, prepend=0.0))
-        arrives = _convolve(comes, self._by_class(self._learner.keys.start_key)) * size
+        arrives = _convolve(comes, self._fresh.by_class(self._learner.keys.start_key)) * size
         return arrives, reached[self._steps.at]
 
 

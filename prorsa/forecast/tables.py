@@ -1,5 +1,7 @@
 """Compiled: from forgetting histograms to the tables that a tick looks up."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,9 @@ from prorsa.forecast.jit import compiled
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
+
+_UNLIKELY: Final = 1e-6
+"""Weights below this are left out of mixtures."""
 
 
 @compiled
@@ -188,3 +193,34 @@ def _through_known(seen: Array, lost: Array, prior: float) -> Array:
             line[at] = left_value + share * (value - left_value)
         left, left_value, b = right, value, right + 1
     return line
+
+
+@compiled
+def mixed_ends(stays: Array, slope: Array, edges: Array, keys: Ints, weights: Array, x: Array, scale: Ints) -> Array:
+    """Probability that mixtures of waits of several keys end between consecutive times: float64[mixtures, n].
+
+    Args:
+        stays, slope, edges: of the keys; see :class:`~prorsa.forecast.models.HazardTables`.
+        keys: int32[k]; ``weights`` float64[mixtures, k].
+        x: float64[scales, n + 1], times that never fall; ``scale`` int32[mixtures], which of them counts.
+    """
+    bins = stays.shape[1]
+    survival = np.zeros((len(weights), x.shape[1]))
+    for k in range(len(keys)):
+        key = keys[k]
+        for of in range(len(x)):
+            wanted = 0.0
+            for mixture in range(len(weights)):
+                if scale[mixture] == of:
+                    wanted = max(wanted, weights[mixture, k])
+            if wanted <= _UNLIKELY:
+                continue
+            index = 0
+            for i in range(x.shape[1]):
+                while index < bins - 1 and x[of, i] > edges[index + 1]:
+                    index += 1
+                survives = stays[key, index] * np.exp(-slope[key, index] * (x[of, i] - edges[index]))
+                for mixture in range(len(weights)):
+                    if scale[mixture] == of:
+                        survival[mixture, i] += weights[mixture, k] * survives
+    return survival[:, :-1] - survival[:, 1:]

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.habits import IDLE_GRID, FirstShare
+from prorsa.forecast.habits import IDLE_GRID
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.ranks import share_out
+from prorsa.forecast.siblings import FirstShare
 
 Array = NDArray[np.float64]
 
@@ -107,6 +108,7 @@ class Queue:
         admitted: whether decode holds KV for each already.
         retried: whether each has been prefilled before.
         due_s: when each is admitted; 0 for those that are.
+        prefilled_s: when the prefill of each ends.
         tokens_per_s: at which all that arrives later is admitted while requests wait.
         waits_s: float64[WAITS], how long a request that arrives now waits, at equally likely ranks, ascending.
         rank_work: float64[ranks], tokens to compute of each rank's queue; empty where no rank is known to serve.
@@ -120,6 +122,7 @@ class Queue:
     admitted: NDArray[np.bool_]
     retried: NDArray[np.bool_]
     due_s: Array
+    prefilled_s: Array
     tokens_per_s: float
     waits_s: Array
     rank_work: Array
@@ -163,6 +166,10 @@ class Queue:
         """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
         return np.minimum(self.due_s + pause_s, bins).astype(np.intp)
 
+    def prefilled_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
+        """The second in which the prefill of each ends, likewise."""
+        return np.minimum(self.prefilled_s + pause_s, bins).astype(np.intp)
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -172,12 +179,14 @@ class Service:
         serving: bool[ranks], ranks that prefill; empty where none is known.
         rank_tokens_per_s: of one of them; ``slack_s``: how much one has to do when it is sent more.
         admitted_tokens_per_s: of all admission together, as measured while requests waited.
+        latency_s: from admission to the end of prefill where that has little to do.
     """
 
     serving: NDArray[np.bool_]
     rank_tokens_per_s: float
     slack_s: float
     admitted_tokens_per_s: float
+    latency_s: float
 
     @property
     def rate(self) -> float:
@@ -187,7 +196,13 @@ class Service:
 
 
 def make_queue(
-    columns: Columns, t_s: float, typical_tokens: float, service: Service, losses: WaitLoss, first_share: FirstShare
+    columns: Columns,
+    t_s: float,
+    typical_tokens: float,
+    service: Service,
+    losses: WaitLoss,
+    first_share: FirstShare,
+    starts: float,
 ) -> Queue:
     """The queue as it stands.
 
@@ -201,7 +216,8 @@ def make_queue(
     prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
     uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
     admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
-    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), first_share.of_siblings(prompt))
+    again = first_share.of_siblings(prompt, starts)
+    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), again)
     uncached = np.where(columns.sibling[slot], np.minimum(uncached, shared), uncached)
     kept, computed = 1.0 - columns.flushed[slot], columns.computed_tokens[slot]
     waiting, waited_s = ~admitted, t_s - columns.ready_s[slot]
@@ -219,6 +235,7 @@ def make_queue(
         admitted=admitted,
         retried=columns.retried[slot],
         due_s=turns.due_s,
+        prefilled_s=turns.prefilled_s,
         tokens_per_s=turns.tokens_per_s,
         waits_s=_middles(turns.waits_s) if waiting.any() else np.zeros(WAITS),
         rank_work=turns.rank_work,
@@ -231,6 +248,7 @@ class _Turns(NamedTuple):
 
     costs: Array
     due_s: Array
+    prefilled_s: Array
     tokens_per_s: float
     waits_s: Array
     rank_work: Array
@@ -251,11 +269,12 @@ def _due(
         unadmitted = np.where(admitted, 0.0, tokens)
         ahead = np.cumsum(unadmitted) - unadmitted
         waits_s = np.full(1, float(unadmitted.sum()) / rate)
-        return _Turns(tokens, np.where(admitted, 0.0, ahead / rate), rate, waits_s, np.zeros(0))
+        due_s = np.where(admitted, 0.0, ahead / rate)
+        return _Turns(tokens, due_s, due_s + service.latency_s, rate, waits_s, np.zeros(0))
     costs, ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
     due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
     waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
-    return _Turns(costs, due_s, service.rate, waits_s, work)
+    return _Turns(costs, due_s, (ahead + costs) / speed, service.rate, waits_s, work)
 
 
 def _middles(waits_s: Array) -> Array:

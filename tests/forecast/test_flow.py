@@ -7,7 +7,7 @@ from prorsa import events as ev
 from prorsa.clock import nanoseconds
 from prorsa.forecast.calibration import Corrected, Raw
 from prorsa.forecast.early import EarlyActuals
-from prorsa.forecast.flow import Cycle, Pool, Streams, flow
+from prorsa.forecast.flow import FIRST, GENERATIONS, WAITING, Cycle, Pool, Streams, flow
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.priors import class_priors
@@ -25,22 +25,32 @@ def takes(seconds):
     return out
 
 
+def every(row):
+    """The same for all classes of requests."""
+    return np.tile(row, (WAITING + 1, 1))
+
+
 def cycle(**changes):
+    each = np.ones(WAITING + 1)
     made = Cycle(
-        output=takes(2),
-        gap=takes(3),
+        output=every(takes(2)),
+        answer=every(np.full(K, 50.0)),
+        gap=every(takes(3)),
         reward=takes(1),
         start=takes(0),
-        lost=np.zeros(K),
-        lost_share=np.ones(K),
+        lost=every(np.zeros(K)),
+        lost_share=every(np.ones(K)),
         growth=np.ones(K),
+        appended=100.0 * each,
+        end=0.0 * each,
+        answers=50.0 * each,
         moved_tokens=0.0,
         answer_tokens=50.0,
         appended_tokens=100.0,
         uncached_output=1.0,
-        end=0.0,
         first_prompt=1000.0,
         first_new=1000.0,
+        burst_new=1000.0,
     )
     return made._replace(**changes)
 
@@ -61,9 +71,9 @@ def pool(**changes):
 
 
 def streams():
-    rows = {name: np.zeros((3, K)) for name in ("tool", "box", "second", "sampler", "going", "starts", "admitted")}
+    rows = {name: np.zeros((3, K)) for name in ("tool", "box", "second", "sampler", "going", "starts")}
     columns = {name: np.zeros(K) for name in ("rewarded", "released", "ended", "kv", "batch")}
-    return Streams(ending=np.zeros((2, K)), **rows, **columns)
+    return Streams(ending=np.zeros((2, K)), admitted=np.zeros((4, K)), **rows, **columns)
 
 
 def test_a_trajectory_goes_round_and_round():
@@ -78,6 +88,28 @@ def test_a_trajectory_goes_round_and_round():
     assert s.second[2, back] == pytest.approx(1000.0 + 150.0 * np.arange(1, len(back) + 1))
 
 
+def test_what_begins_brings_what_each_of_its_turns_brings():
+    """A first request at 0 is back at 5, 10, ...: with what second turns append, then third ones."""
+    s = streams()
+    s.sampler[:, 0] = 1.0, 1000.0, 1000.0
+    appended = np.zeros(WAITING + 1)
+    appended[FIRST + 1 : FIRST + 1 + GENERATIONS] = 10.0 * 2.0 ** np.arange(GENERATIONS)
+    flow(cycle(appended=appended), pool(), s)
+    back = np.arange(5, K, 5)
+    expected = [10.0 * 2.0 ** min(turn, GENERATIONS - 1) for turn in range(len(back))]
+    assert s.second[1, back] - 50.0 == pytest.approx(expected)
+
+
+def test_answers_that_end_soon_are_short():
+    """Of answers of 1 s and of 9 s, those that are back first bring back the shorter ones."""
+    s = streams()
+    s.tool[:, 0] = 1.0, 100.0, 1000.0
+    answer = 25.0 * np.arange(K)
+    flow(cycle(output=every(0.5 * takes(1) + 0.5 * takes(9)), answer=every(answer)), pool(), s)
+    assert s.second[1, 4] / s.second[0, 4] == pytest.approx(100.0 + 25.0)
+    assert s.second[2, 12] / s.second[0, 12] >= 1000.0 + 100.0 + 9 * 25.0
+
+
 def test_what_a_tool_appends_grows_with_the_gap():
     s = streams()
     s.going[:, 0] = 1.0, 1000.0, 50.0
@@ -90,7 +122,7 @@ def test_what_a_tool_appends_grows_with_the_gap():
 def test_an_ended_trajectory_is_replaced_while_the_sampler_has_any():
     s = streams()
     s.tool[:, 0] = 10.0, 1000.0, 10_000.0
-    flow(cycle(end=1.0), pool(left=15.0), s)
+    flow(cycle(end=np.ones(WAITING + 1)), pool(left=15.0), s)
     assert s.second[0].sum() == 0.0
     assert s.sampler[0].sum() == pytest.approx(15.0)
     assert s.sampler[0, 3] == pytest.approx(10.0)
@@ -99,7 +131,7 @@ def test_an_ended_trajectory_is_replaced_while_the_sampler_has_any():
 def test_requests_are_conserved_behind_a_queue():
     s = streams()
     s.tool[:, 0] = 40.0, 40_000.0, 400_000.0
-    flow(cycle(gap=np.zeros(K)), pool(tokens_per_s=4000.0, waits_s=np.full(8, 5.0)), s)
+    flow(cycle(gap=every(np.zeros(K))), pool(tokens_per_s=4000.0, waits_s=np.full(8, 5.0)), s)
     admitted = np.flatnonzero(s.admitted[0])
     assert admitted[0] >= 5
     assert admitted[-1] == pytest.approx(14, abs=2)
@@ -183,7 +215,7 @@ def test_what_comes_to_idle_ranks_makes_no_queue():
     """One of eight queues is eight seconds long, and the pool is half busy: the others' work is done as it comes."""
     s = streams()
     s.tool[:, :] = np.array([[4.0], [500.0], [4000.0]])
-    flow(cycle(gap=np.zeros(K)), pool(tokens_per_s=1000.0, waits_s=np.array([0.0] * 7 + [8.0])), s)
+    flow(cycle(gap=every(np.zeros(K))), pool(tokens_per_s=1000.0, waits_s=np.array([0.0] * 7 + [8.0])), s)
     waiting = np.cumsum(s.tool[0]) - np.cumsum(s.admitted[0])
     assert waiting[20] < 1.5 * 4.0
     assert waiting[-1] <= waiting[20]

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorsa.forecast.habits import CONTEXT_GRID, TURN_GRID, EndModel, FirstShare, Growth, LossModel, Transitions
+from prorsa.forecast.decoding import DecodeSpeed
+from prorsa.forecast.habits import (
+    CONTEXT_GRID,
+    TURN_GRID,
+    AnswerLengths,
+    EndModel,
+    Growth,
+    LossModel,
+    Transitions,
+)
 from prorsa.forecast.models import (
     DURATION_GRID,
     SIZE_GRID,
@@ -16,7 +25,8 @@ from prorsa.forecast.models import (
     Ratio,
     SizeModel,
 )
-from prorsa.forecast.scan import mixed_ends
+from prorsa.forecast.siblings import FirstShare
+from prorsa.forecast.tables import mixed_ends
 
 PRIORS = (Prior(median=5.0), Prior(median=5.0))
 
@@ -122,7 +132,9 @@ def test_waits_of_several_keys_end_as_their_mixture_does():
         model.add(1, float(slow))
     model.refresh(2, nothing(2))
     times = np.array([0.0, 0.5, 3.0, 10.0, 10.0, 40.0])
-    ends = mixed_ends(model.tables, np.array([0, 1], np.int32), np.array([0.25, 0.75]), times)
+    tables, keys = model.tables, np.array([0, 1], np.int32)
+    weights, once = np.array([[0.25, 0.75]]), np.zeros(1, np.int32)
+    ends = mixed_ends(tables.survival, tables.slope, tables.edges, keys, weights, times[None], once)[0]
     survival = 0.25 * np.exp(-times / 2.0) + 0.75 * np.exp(-times / 50.0)
     assert ends == pytest.approx(survival[:-1] - survival[1:], abs=0.01)
     assert ends[3] == 0.0
@@ -283,7 +295,7 @@ def test_what_follows_depends_on_what_was_before():
 
 def test_siblings_compute_a_share_of_short_first_prompts_and_little_of_long_ones():
     share = FirstShare()
-    short, long = share.of_siblings(np.array([1500.0, 40_000.0])) / np.array([1500.0, 40_000.0])
+    short, long = share.of_siblings(np.array([1500.0, 40_000.0]), 64.0) / np.array([1500.0, 40_000.0])
     assert 0.2 < short < 0.5
     assert long < 0.1
 
@@ -292,20 +304,72 @@ def test_siblings_compute_a_share_of_short_first_prompts_and_little_of_long_ones
 def test_siblings_never_compute_more_than_the_prompt(prompt_tokens, computed):
     share = FirstShare()
     for _ in range(20):
-        share.prefilled(computed * prompt_tokens, prompt_tokens, sibling=True)
-    assert 0.0 <= float(share.of_siblings(np.array(prompt_tokens))) <= prompt_tokens
+        share.prefilled(computed * prompt_tokens, prompt_tokens, sibling=True, starts=8.0)
+    assert 0.0 <= float(share.of_siblings(np.array(prompt_tokens), 8.0)) <= prompt_tokens
 
 
 def test_first_prompts_of_siblings_are_computed_once():
     share = FirstShare()
-    assert share.shares(4000.0)[0] == 1.0
+    assert share.shares(4000.0, 8.0)[0] == 1.0
     for number in range(800):
         share.dispatched(sibling=number % 8 > 0)
-        share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0)
-    alone, _, of_all = share.shares(4000.0)
+        share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0, starts=8.0)
+    alone, _, of_all = share.shares(4000.0, 8.0)
     assert alone == pytest.approx(0.9, abs=0.02)
-    assert float(share.of_siblings(np.array(4000.0))) == pytest.approx(400.0, rel=0.2)
+    assert float(share.of_siblings(np.array(4000.0), 8.0)) == pytest.approx(400.0, rel=0.2)
     assert of_all == pytest.approx(0.2, abs=0.02)
+
+
+def test_siblings_that_trickle_in_find_what_those_of_a_burst_compute_again():
+    """What a burst showed is not expected of a trickle that was seen to compute nothing, nor the other way round."""
+    share = FirstShare()
+    for _ in range(200):
+        share.prefilled(1200.0, 2000.0, sibling=True, starts=512.0)
+        share.prefilled(0.0, 2000.0, sibling=True, starts=2.0)
+    burst, trickle = (float(share.of_siblings(np.array(2000.0), starts)) for starts in (512.0, 2.0))
+    assert burst == pytest.approx(1200.0, rel=0.05)
+    assert trickle < 20.0
+
+
+def test_first_requests_start_together_while_one_of_them_is_not_computed():
+    share = FirstShare()
+    for second in range(100):
+        share.ready(float(second))
+    assert share.starts(50.0, 0.1) == 1.0
+    assert share.starts(50.0, 3.0) == 7.0
+    assert share.starting(3.0) == 4.0
+    assert share.at_rate(1.0, 3.0) == pytest.approx(7.0)
+
+
+def test_answers_are_as_long_as_the_turn_makes_them_whatever_is_usual():
+    """Turns past the thirtieth answer half as long; how much is usual does not drift with the factor."""
+    lengths = AnswerLengths()
+    for _ in range(3000):
+        for turn, tokens in ((5, 400.0), (40, 200.0)):
+            lengths.add(1, turn, tokens, 300.0)
+        lengths.refresh()
+    assert lengths.of(1, 40) / lengths.of(1, 5) == pytest.approx(0.5, rel=0.05)
+    assert lengths.of(1, 0) == lengths.of(2, 40) == 1.0
+
+
+def test_requests_decode_slower_in_a_larger_batch():
+    speed = DecodeSpeed()
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        batch = float(rng.integers(50, 250))
+        speed.add(batch / (0.015 + 0.0001 * batch), batch, batch, 1.0)
+    for _ in range(20):
+        speed.add(100.0 / 0.025, 100.0, 100.0, 1.0)
+    assert speed.value == pytest.approx(40.0, rel=0.05)
+    assert speed.at(200.0) == pytest.approx(1.0 / 0.035, rel=0.05)
+    assert speed.at(100.0) == pytest.approx(40.0, rel=0.05)
+
+
+def test_a_batch_that_never_changed_says_nothing_of_others():
+    speed = DecodeSpeed()
+    for _ in range(100):
+        speed.add(100.0 * 30.0, 100.0, 100.0, 1.0)
+    assert speed.at(300.0) == pytest.approx(speed.value, rel=0.01)
 
 
 def test_ratio():

@@ -1,0 +1,55 @@
+"""How long waits take that begin now, or later, in whole seconds."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.flow import CLASSES, FIRST, WAITING
+from prorsa.forecast.generations import Generations
+from prorsa.forecast.learn import Learner
+from prorsa.forecast.steps import Steps
+from prorsa.forecast.tables import mixed_ends
+
+Array = NDArray[np.float64]
+
+_ALIKE: Final = (slice(0, FIRST), slice(FIRST, FIRST + 1), slice(FIRST + 1, CLASSES), slice(WAITING, WAITING + 1))
+"""Classes of requests whose answers are of a length."""
+_SCALE: Final = np.repeat(np.arange(len(_ALIKE), dtype=np.int32), [of.stop - of.start for of in _ALIKE])
+
+
+class FreshWaits:
+    """Distributions over the seconds of the time axis, of what has not begun yet; by the learner's present tables."""
+
+    def __init__(self, steps: Steps, learner: Learner) -> None:
+        self._steps, self._learner = steps, learner
+
+    def of(self, key: int) -> Array:
+        """float64[K]: a wait."""
+        ends: Array = self.mixed(np.array([key], np.int32), np.ones((1, 1)), self._steps.rounded_s)[0]
+        return ends
+
+    def by_class(self, keys: list[int]) -> Array:
+        """float64[K]: a wait of those that are kept by workload class, as these are dispatched."""
+        weights = self._learner.classes[None]
+        ends: Array = self.mixed(np.array(keys, np.int32), weights, self._steps.rounded_s)[0]
+        return ends
+
+    def gaps(self, of: Generations) -> Array:
+        """float64[C, K]: the tools of each class of requests."""
+        return self.mixed(self._learner.keys.gap_key, of.actions, self._steps.rounded_s)
+
+    def outputs(self, of: Generations, put_out: Array) -> Array:
+        """float64[C, K]: answers of each class, where so many tokens are put out by each second (float64[C, K + 1])."""
+        x = np.array([put_out[rows.start] / max(float(of.length[rows].mean()), 1e-9) for rows in _ALIKE])
+        return self.mixed(self._learner.keys.output_key, of.actions, x, _SCALE)
+
+    def mixed(self, keys: NDArray[np.int32], weights: Array, x: Array, scale: NDArray[np.int32] | None = None) -> Array:
+        """float64[mixtures, K]: waits of several keys by their weights that end between consecutive ``x``; of several
+        rows of these, those of each mixture's ``scale``.
+        """
+        tables = self._learner.waits.tables
+        if scale is None:
+            x, scale = x[None], np.zeros(len(weights), np.int32)
+        ends: Array = mixed_ends(tables.survival, tables.slope, tables.edges, keys, weights, x, scale)
+        return ends
