@@ -5,7 +5,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.decoding import DecodeSpeed
 from prorsa.forecast.habits import LOST_FROM, AnswerLengths, EndModel, Growth, LossModel, Transitions
 from prorsa.forecast.models import HazardModel, Prior, Ratio, Recent, SizeModel
 from prorsa.forecast.moves import MOVES_FROM, MoveModel
@@ -14,6 +13,7 @@ from prorsa.forecast.requests import Request
 from prorsa.forecast.scan import TURN_BUCKETS, turn_bucket
 from prorsa.forecast.scoring import ScoreKeeper
 from prorsa.forecast.siblings import FirstShare
+from prorsa.forecast.speed import LoadedSpeed
 from prorsa.forecast.waiting import WaitLoss
 from prorsa.forecast.waits import MAX_WORKLOADS, Wait, WaitKeys
 
@@ -53,7 +53,7 @@ class Learner:
         first_share: the uncached share of first prompts.
         first_prompts: sizes of first prompts by workload class.
         uncached_output: the share of an answer that the next prefill computes again.
-        output_rate: output tokens a second of one decoding request.
+        output_rate: output tokens a second of one decoding request, by how many decode.
         prefill_latency_s: from admission to the end of prefill.
         replaced: dispatches an ended trajectory.
         new_wait_s: how long a request that arrives now will wait, as of the last tick.
@@ -74,7 +74,7 @@ class Learner:
         self.first_share = FirstShare()
         self.first_prompts = SizeModel(prior_tokens=8000.0, half_life=200.0, shrinkage=2.0)
         self.uncached_output = Recent(prior=1.0, memory=1e5, prior_weight=1e3)
-        self.output_rate = DecodeSpeed()
+        self.output_rate = LoadedSpeed(40.0, memory=300.0, prior_weight=4.0)
         self.prefill_latency_s = Recent(prior=0.5, memory=64.0)
         self.replaced = Ratio(prior=1.0, time_constant_s=300.0)
         self.has_rewards = False
@@ -93,6 +93,7 @@ class Learner:
         self.ready_tokens = 0.0
         self.admitted_tokens = 0.0
         self.admitted_uncached = 0.0
+        self.prefilled_tokens = 0.0
         self._scores = scores
         self._progress = [0.0, 0.0]
         self._latency = [0.0, 0.0]
@@ -174,6 +175,7 @@ class Learner:
     def _learn_uncached(self, request: Request) -> None:
         uncached = request.uncached_tokens
         assert uncached is not None
+        self.prefilled_tokens += uncached
         if request.turn == 0:
             took_s = (request.prefilled_s or request.ready_s) - request.ready_s
             starts = self.first_share.starts(request.ready_s, took_s)
@@ -240,7 +242,7 @@ class Learner:
         self._progress, self._latency = [0.0, 0.0], [0.0, 0.0]
         self._again = [0.0, 0.0]
         self._dispatched = self._ended = 0
-        self.ready_tokens = self.admitted_tokens = self.admitted_uncached = 0.0
+        self.ready_tokens = self.admitted_tokens = self.admitted_uncached = self.prefilled_tokens = 0.0
 
     def meet_classes(self) -> None:
         """Take in what is known of workload classes that have begun since the last call: this may number new keys."""

@@ -10,7 +10,7 @@ from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
-from prorsa.forecast.calibration import Combiner, Raw
+from prorsa.forecast.calibration import SHARPNESS, Combiner, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
@@ -82,7 +82,7 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._combiners = {
-            (target, h): Combiner(h, len(BaselineSet.NAMES), wide=target == "prefill")
+            (target, h): Combiner(h, len(BaselineSet.NAMES), wide=target == "prefill", sharpness=SHARPNESS[target])
             for target in TARGETS
             for h in horizons_s
         }
@@ -93,6 +93,8 @@ class Predictor:
         self._last_tick_s: float | None = None
         self._queued_s: float | None = None
         self._batch = 0.0
+        self._serving = np.zeros(0, np.bool_)
+        self._computed_tokens = 0.0
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
     def observe(self, stamped: Stamped) -> None:
@@ -156,6 +158,7 @@ class Predictor:
         starts = learner.first_share.starting(learner.computed_s)
         queue = make_queue(self.table.columns, t_s, typical, service, learner.wait_losses, learner.first_share, starts)
         ranks.note_work(queue.rank_work, service.serving)
+        self._serving = serving
         ranks.saturated = queue.waiting > 0
         learner.new_wait_s = queue.new_wait_s
         self._queued_s = t_s
@@ -174,6 +177,13 @@ class Predictor:
         learner.mean_output_tokens = outlook.cycle.answer_tokens
         waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
+        queue = outlook.queue
+        sent, computed = self.table.columns.home[queue.slot[queue.admitted], 0], queue.computed_tokens
+        prompts = queue.prompt_tokens[queue.admitted]
+        contexts = np.stack([prompts - queue.tokens[queue.admitted], prompts])
+        done = learner.prefilled_tokens + computed - self._computed_tokens
+        self.table.ranks.computed(done, sent, contexts, self._serving, elapsed_s)
+        self._computed_tokens = computed
         learner.close_tick(elapsed_s, self._batch)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:

@@ -14,9 +14,14 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.jit import compiled
 from prorsa.forecast.models import Recent
+from prorsa.forecast.speed import LoadedSpeed
 
 Array = NDArray[np.float64]
 
+_AHEAD_S: Final = 20.0
+"""Seconds over which contexts grow that set how fast ranks are expected to be."""
+_TICK_RANKS: Final = 5.0
+"""What all ranks computed in a second counts as what so many did, so that it is followed within six seconds."""
 _WAITED_S: Final = 1.0
 """A request that waited for longer went to its rank as soon as that had little enough to do."""
 
@@ -38,7 +43,9 @@ class Ranks:
         self.work: Array = np.zeros(0)
         self.least_work = 0.0
         self.saturated = True
-        self._speed = Recent(prior=4000.0, memory=30.0, prior_weight=1.0)
+        self._speed = LoadedSpeed(4000.0, memory=30.0, prior_weight=1.0)
+        self._growth = 0.0
+        self._all_busy = False
         self._ahead_s = Recent(prior=0.5, memory=64.0, prior_weight=4.0)
 
     def __len__(self) -> int:
@@ -47,7 +54,7 @@ class Ranks:
     @property
     def tokens_per_s(self) -> float:
         """Uncached tokens that a busy rank computes a second."""
-        return max(self._speed.value, 1.0)
+        return max(self._speed.with_more(self._growth), 1.0)
 
     @property
     def slack_s(self) -> float:
@@ -86,11 +93,35 @@ class Ranks:
     def prefilled(self, rank: int, ready_s: float, admitted_s: float, t_s: float, tokens: float) -> None:
         """A rank has computed ``tokens`` of a request, ready at ``ready_s`` and sent to it at ``admitted_s``."""
         begin_s = max(admitted_s, self._idle_since_s[rank])
-        if self.saturated:
-            self._speed.add(tokens, max(t_s - begin_s, 0.0))
+        if self.saturated and not self._all_busy:
+            self._speed.add_unloaded(tokens, max(t_s - begin_s, 0.0))
         if admitted_s - ready_s > _WAITED_S:
             self._ahead_s.add(begin_s - admitted_s, 1.0)
         self._idle_since_s[rank] = max(t_s, self._idle_since_s[rank])
+
+    def computed(
+        self, tokens: float, sent: NDArray[np.int32], contexts: Array, serving: NDArray[np.bool_], elapsed_s: float
+    ) -> None:
+        """A tick: ``tokens`` have been computed since the last one, of requests whose prefill has ended or goes on.
+
+        While every rank that serves has something to do this tells of their speed at once, long before a large prompt
+        is through. Ranks of a worker go in step, as fast as the one with the longest context before its chunk: the more
+        of a large prompt is done, the slower are all.
+
+        Args:
+            sent: int32[n], the ranks of the requests that have been sent and not prefilled.
+            contexts: float64[2, n], tokens of each that are computed or cached already, and whole prompts.
+        """
+        were_busy, ranks = self._all_busy, np.flatnonzero(serving)
+        has = np.bincount(sent[sent >= 0], minlength=len(serving))
+        self._all_busy = self.saturated and len(ranks) > 0 and bool(has[ranks].all())
+        if were_busy and self._all_busy:
+            share = _TICK_RANKS / len(ranks)
+            self._speed.add(max(tokens, 0.0) * share, _TICK_RANKS * elapsed_s, float(contexts[0].max()), elapsed_s)
+        self._growth = 0.0
+        if self._all_busy:
+            later = np.minimum(contexts[0] + self._speed.value * _AHEAD_S, contexts[1])
+            self._growth = 0.5 * float(later.max() - contexts[0].max())
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
         """bool[ranks]: those whose worker serves prefill."""

@@ -187,6 +187,35 @@ def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
     assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
 
 
+def busy(ranks, tokens, context, prompt, serving):
+    """A second in which both ranks compute a prompt each, of which so much is done."""
+    contexts = np.array([[context, 0.0], [prompt, 1000.0]])
+    ranks.computed(tokens, np.array([0, 1], np.int32), contexts, serving, 1.0)
+
+
+def test_ranks_that_all_compute_are_as_fast_as_they_were_this_moment():
+    """Long before a large prompt is through."""
+    ranks, serving = Ranks(), np.array([True, True])
+    ranks.add_worker("p", 2)
+    for _ in range(40):
+        busy(ranks, 5000.0, 1000.0, 1000.0, serving)
+    assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
+    ranks.computed(0.0, np.array([0], np.int32), np.zeros((2, 1)), serving, 1.0)
+    assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
+
+
+def test_ranks_become_slower_as_a_large_prompt_grows():
+    """A token takes 0.2 ms and 0.2 ms more after 100,000 others: what is still to come of the prompt is slower."""
+    ranks, serving, done = Ranks(), np.array([True, True]), 0.0
+    ranks.add_worker("p", 2)
+    while done < 60_000.0:
+        tokens = 1.0 / (0.0002 + 0.0002 * done / 100_000.0)
+        busy(ranks, 2.0 * tokens, done, 140_000.0, serving)
+        done += tokens
+    now = 1.0 / (0.0002 + 0.0002 * done / 100_000.0)
+    assert 0.7 * now < ranks.tokens_per_s < 0.95 * now
+
+
 def test_how_much_a_rank_has_to_do_when_it_is_sent_more_is_learnt_from_what_waited():
     """Each is sent there three seconds before its turn; one that found nobody before it says nothing of that."""
     ranks = Ranks()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prorsa.forecast.decoding import DecodeSpeed
 from prorsa.forecast.habits import (
     CONTEXT_GRID,
     TURN_GRID,
@@ -26,6 +25,7 @@ from prorsa.forecast.models import (
     SizeModel,
 )
 from prorsa.forecast.siblings import FirstShare
+from prorsa.forecast.speed import LoadedSpeed
 from prorsa.forecast.tables import mixed_ends
 
 PRIORS = (Prior(median=5.0), Prior(median=5.0))
@@ -353,7 +353,7 @@ def test_answers_are_as_long_as_the_turn_makes_them_whatever_is_usual():
 
 
 def test_requests_decode_slower_in_a_larger_batch():
-    speed = DecodeSpeed()
+    speed = LoadedSpeed(40.0, memory=300.0, prior_weight=4.0)
     rng = np.random.default_rng(3)
     for _ in range(300):
         batch = float(rng.integers(50, 250))
@@ -366,7 +366,7 @@ def test_requests_decode_slower_in_a_larger_batch():
 
 
 def test_a_batch_that_never_changed_says_nothing_of_others():
-    speed = DecodeSpeed()
+    speed = LoadedSpeed(40.0, memory=300.0, prior_weight=4.0)
     for _ in range(100):
         speed.add(100.0 * 30.0, 100.0, 100.0, 1.0)
     assert speed.at(300.0) == pytest.approx(speed.value, rel=0.01)
