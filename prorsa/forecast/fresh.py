@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.flow import CLASSES, FIRST, WAITING
+from prorsa.forecast.flow import FIRST, WAITING
 from prorsa.forecast.generations import Generations
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.steps import Steps
@@ -13,9 +13,9 @@ from prorsa.forecast.tables import mixed_ends
 
 Array = NDArray[np.float64]
 
-_ALIKE: Final = (slice(0, FIRST), slice(FIRST, FIRST + 1), slice(FIRST + 1, CLASSES), slice(WAITING, WAITING + 1))
-"""Classes of requests whose answers are of a length."""
-_SCALE: Final = np.repeat(np.arange(len(_ALIKE), dtype=np.int32), [of.stop - of.start for of in _ALIKE])
+_HEADS: Final = np.array([0, FIRST, FIRST + 1, WAITING])
+"""The first of the classes of requests whose answers are of a length: those from one on to the next."""
+_SCALE: Final = (np.searchsorted(_HEADS, np.arange(WAITING + 1), side="right") - 1).astype(np.int32)
 
 
 class FreshWaits:
@@ -41,7 +41,7 @@ class FreshWaits:
 
     def outputs(self, of: Generations, put_out: Array) -> Array:
         """float64[C, K]: answers of each class, where so many tokens are put out by each second (float64[C, K + 1])."""
-        x = np.array([put_out[rows.start] / max(float(of.length[rows].mean()), 1e-9) for rows in _ALIKE])
+        x = put_out[_HEADS] / np.maximum(of.length[_HEADS], 1e-9)[:, None]
         return self.mixed(self._learner.keys.output_key, of.actions, x, _SCALE)
 
     def mixed(self, keys: NDArray[np.int32], weights: Array, x: Array, scale: NDArray[np.int32] | None = None) -> Array:

@@ -177,14 +177,20 @@ class Predictor:
         learner.mean_output_tokens = outlook.cycle.answer_tokens
         waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
-        queue = outlook.queue
-        sent, computed = self.table.columns.home[queue.slot[queue.admitted], 0], queue.computed_tokens
-        prompts = queue.prompt_tokens[queue.admitted]
-        contexts = np.stack([prompts - queue.tokens[queue.admitted], prompts])
-        done = learner.prefilled_tokens + computed - self._computed_tokens
-        self.table.ranks.computed(done, sent, contexts, self._serving, elapsed_s)
-        self._computed_tokens = computed
+        self._learn_prefill(outlook.queue, elapsed_s)
         learner.close_tick(elapsed_s, self._batch)
+
+    def _learn_prefill(self, queue: Queue, elapsed_s: float) -> None:
+        """How much the ranks have computed since the last tick."""
+        ranks, before = self.table.ranks, self._computed_tokens
+        self._computed_tokens = queue.computed_tokens
+        if not ranks.saturated:
+            ranks.idled()
+            return
+        of = queue.admitted
+        sent, prompts = self.table.columns.home[queue.slot[of], 0], queue.prompt_tokens[of]
+        done = self._learner.prefilled_tokens + self._computed_tokens - before
+        ranks.computed(done, sent, (prompts - queue.tokens[of], prompts), self._serving, elapsed_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
         for row, made in settled:

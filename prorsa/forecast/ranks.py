@@ -100,7 +100,12 @@ class Ranks:
         self._idle_since_s[rank] = max(t_s, self._idle_since_s[rank])
 
     def computed(
-        self, tokens: float, sent: NDArray[np.int32], contexts: Array, serving: NDArray[np.bool_], elapsed_s: float
+        self,
+        tokens: float,
+        sent: NDArray[np.int32],
+        contexts: tuple[Array, Array],
+        serving: NDArray[np.bool_],
+        elapsed_s: float,
     ) -> None:
         """A tick: ``tokens`` have been computed since the last one, of requests whose prefill has ended or goes on.
 
@@ -110,11 +115,11 @@ class Ranks:
 
         Args:
             sent: int32[n], the ranks of the requests that have been sent and not prefilled.
-            contexts: float64[2, n], tokens of each that are computed or cached already, and whole prompts.
+            contexts: two float64[n], tokens of each that are computed or cached already, and whole prompts.
         """
         were_busy, ranks = self._all_busy, np.flatnonzero(serving)
         has = np.bincount(sent[sent >= 0], minlength=len(serving))
-        self._all_busy = self.saturated and len(ranks) > 0 and bool(has[ranks].all())
+        self._all_busy = len(ranks) > 0 and bool(has[ranks].all())
         if were_busy and self._all_busy:
             share = _TICK_RANKS / len(ranks)
             self._speed.add(max(tokens, 0.0) * share, _TICK_RANKS * elapsed_s, float(contexts[0].max()), elapsed_s)
@@ -122,6 +127,10 @@ class Ranks:
         if self._all_busy:
             later = np.minimum(contexts[0] + self._speed.value * _AHEAD_S, contexts[1])
             self._growth = 0.5 * float(later.max() - contexts[0].max())
+
+    def idled(self) -> None:
+        """A tick at which no request waited: ranks may have had nothing to do."""
+        self._all_busy, self._growth = False, 0.0
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
         """bool[ranks]: those whose worker serves prefill."""

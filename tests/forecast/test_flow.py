@@ -189,7 +189,7 @@ def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
 
 def busy(ranks, tokens, context, prompt, serving):
     """A second in which both ranks compute a prompt each, of which so much is done."""
-    contexts = np.array([[context, 0.0], [prompt, 1000.0]])
+    contexts = np.array([context, 0.0]), np.array([prompt, 1000.0])
     ranks.computed(tokens, np.array([0, 1], np.int32), contexts, serving, 1.0)
 
 
@@ -200,7 +200,7 @@ def test_ranks_that_all_compute_are_as_fast_as_they_were_this_moment():
     for _ in range(40):
         busy(ranks, 5000.0, 1000.0, 1000.0, serving)
     assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
-    ranks.computed(0.0, np.array([0], np.int32), np.zeros((2, 1)), serving, 1.0)
+    ranks.computed(0.0, np.array([0], np.int32), (np.zeros(1), np.zeros(1)), serving, 1.0)
     assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
 
 
