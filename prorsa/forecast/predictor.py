@@ -10,7 +10,7 @@ from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
-from prorsa.forecast.calibration import SHARPNESS, Combiner, Raw
+from prorsa.forecast.calibration import MENDED_LEAN, SHARPNESS, Combiner, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
@@ -82,7 +82,13 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._combiners = {
-            (target, h): Combiner(h, len(BaselineSet.NAMES), wide=target == "prefill", sharpness=SHARPNESS[target])
+            (target, h): Combiner(
+                h,
+                len(BaselineSet.NAMES),
+                wide=target == "prefill",
+                sharpness=SHARPNESS[target],
+                lean=MENDED_LEAN[target],
+            )
             for target in TARGETS
             for h in horizons_s
         }

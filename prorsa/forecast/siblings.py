@@ -64,8 +64,13 @@ class FirstShare:
             computed_s: how long that took.
         """
         times, around_s = self._ready_s, max(computed_s, _LEAST_S)
-        first = bisect_left(times, ready_s - around_s)
-        return float(max(bisect_right(times, ready_s + around_s, lo=first) - first, 1))
+        first, at = bisect_left(times, ready_s - around_s), bisect_left(times, ready_s)
+        last = bisect_right(times, ready_s + around_s, lo=at)
+        before, since = at - first, last - at
+        if times and times[-1] < ready_s + around_s:
+            # More may still come: as many as before it.
+            since = max(since, before + bisect_right(times, ready_s, lo=at) - at)
+        return float(max(before + since, 1))
 
     def starting(self, computed_s: float) -> float:
         """The same of the last one, if it takes so long."""

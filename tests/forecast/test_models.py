@@ -337,7 +337,7 @@ def test_first_requests_start_together_while_one_of_them_is_not_computed():
         share.ready(float(second))
     assert share.starts(50.0, 0.1) == 1.0
     assert share.starts(50.0, 3.0) == 7.0
-    assert share.starting(3.0) == 4.0
+    assert share.starting(3.0) == 7.0  # as many are still to come as came before it
     assert share.at_rate(1.0, 3.0) == pytest.approx(7.0)
 
 
