@@ -3,6 +3,7 @@
 Everything is summed up on the way, so that the rest of a tick does not depend on how many there are.
 """
 
+import math
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,6 @@ _SMALL_HAZARD: Final = 0.3
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
-_SIZE_PER_OCTAVE: Final = 4
 _DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
 LENGTHS: Final = TURN_BUCKETS + 1
 """Classes of turns whose answers differ in length."""
@@ -232,7 +232,12 @@ def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, contex
 
 @compiled
 def _size_bin(tokens: float, sizes: int) -> int:
-    return _log_bin(tokens, 1.0, _SIZE_PER_OCTAVE, sizes)
+    """As :func:`_log_bin` from 1 on in quarters of octaves, by the parts of the number: logarithms take most of a scan."""
+    if tokens <= 1.0:
+        return 0
+    mantissa, exponent = math.frexp(tokens)
+    quarter = (mantissa >= 2.0**-0.75) + (mantissa >= 2.0**-0.5) + (mantissa >= 2.0**-0.25)
+    return min(4 * (exponent - 1) + quarter + 1, sizes - 1)
 
 
 @compiled
