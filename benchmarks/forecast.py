@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from benchmarks.forecast_page import page
+from benchmarks.forecast_page import PARTS, page
 from prorsa.backtest import ORACLE, Points, attach, backtest_run, events_of, oracle_points, sample_ticks
 from prorsa.clock import NS_PER_S, nanoseconds
 from prorsa.cluster.scenario import Scenario, load_scenario
@@ -399,7 +399,7 @@ def main() -> None:
     elif args.part == "tune":
         run_tune(results, args)
     else:
-        print(page(*(results.of(part) for part in ("grid", "whole", "oracle", "sessions", "perturb", "buys"))))
+        print(page({part: results.of(part) for part in PARTS}))
 
 
 if __name__ == "__main__":

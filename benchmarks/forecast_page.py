@@ -28,20 +28,16 @@ only, and the share of the gap between best baseline and oracle that the forecas
 """
 
 
-def page(grid: Sequence[Row], whole: Sequence[Row], oracle: Sequence[Row], sessions: Sequence[Row],
-         perturb: Sequence[Row], buys: Sequence[Row]) -> str:  # fmt: skip
-    """The whole page; parts that have not been run say so."""
-    parts = [
-        INTRO,
-        _sampled(grid, oracle),
-        _gaps(grid),
-        _transients(grid),
-        _steady(grid),
-        _whole(grid),
-        _known(whole),
-        _covered(grid),
-    ]
-    return "\n".join([*parts, _sessions(sessions), _perturbed(perturb), _buys(buys)]).rstrip()
+PARTS: Final = ("grid", "whole", "oracle", "sessions", "perturb", "buys")
+"""The parts of the results file that the page is made of."""
+
+
+def page(of: Mapping[str, Sequence[Row]]) -> str:
+    """The whole page of the rows of each part; parts that have not been run say so."""
+    grid = of["grid"]
+    parts = [INTRO, _sampled(grid, of["oracle"]), _gaps(grid), _transients(grid), _steady(grid), _whole(grid)]
+    parts += [_known(of["whole"]), _covered(grid), _sessions(of["sessions"]), _perturbed(of["perturb"])]
+    return "\n".join([*parts, _buys(of["buys"])]).rstrip()
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def _size_bin(tokens: float, sizes: int) -> int:
         return 0
     mantissa, exponent = math.frexp(tokens)
     quarter = (mantissa >= 2.0**-0.75) + (mantissa >= 2.0**-0.5) + (mantissa >= 2.0**-0.25)
-    return min(4 * (exponent - 1) + quarter + 1, sizes - 1)
+    return int(min(4 * (exponent - 1) + quarter + 1, sizes - 1))
 
 
 @compiled
