@@ -56,14 +56,13 @@ def decisions_per_s(scenario: Scenario, seed: int, decisions: int) -> float:
     return decisions / (time.process_time() - begun)
 
 
-def frames(scenario: Scenario, seed: int, tick_s: int, until_s: int = 900) -> list[Frame]:
-    """Forecasts at the decisions of a run under half and half, of a predictor that is ticked every ``tick_s``.
-
-    Workers report as often as there are ticks.
+def frames(scenario: Scenario, seed: int, tick_s: int, report_s: int = 1, until_s: int = 900) -> list[Frame]:
+    """Forecasts at the decisions of a run under half and half, of a predictor that is ticked every ``tick_s`` and hears
+    reports of the workers every ``report_s``.
     """
     half = scenario.workers // 2
     plan = make_plan(scenario, policy=f"static:{half}:{scenario.workers - half}", run_id="benchmark", seed=seed)
-    simulation, predictor = make_simulation(plan, report_s=tick_s), Predictor(ForecastConfig())
+    simulation, predictor = make_simulation(plan, report_s=report_s), Predictor(ForecastConfig())
     made: list[Frame] = []
     seq = 0
     for due_s in range(tick_s, until_s + 1, tick_s):
@@ -131,10 +130,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.cadence:
         runs = {name: sized(name, live) for name, live, _ in POOLS}
-        found = {
-            name: differences(frames(scenario, args.seed, 1), frames(scenario, args.seed, 5))
-            for name, scenario in runs.items()
-        }
+        found = {}
+        for name, scenario in runs.items():
+            ticked = frames(scenario, args.seed, 1)
+            for report_s, told in ((1, "reports each second"), (5, "reports at decisions")):
+                asked = frames(scenario, args.seed, 5, report_s)
+                found[f"{name}, {told}"] = differences(ticked, asked)
         print(json.dumps(found)) if args.json else print_differences(found)
         return
     figures = {"machine": machine(), "pools": measure(args.seed, args.decisions)}

@@ -1,6 +1,7 @@
 """The predictor: events in, a forecast each tick out. Pure: no I/O, no clock, no randomness."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +31,11 @@ __all__ = ["ForecastConfig", "Frame", "Predictor", "as_seen", "with_totals"]
 
 Array = NDArray[np.float64]
 
-QUEUES_S = 1.0
-"""What waits is looked at again with the first event after so long without a tick, so that what is learnt between rare
-ticks (a training's are at decisions) goes by queues as fresh as with one each second."""
+SECOND_S: Final = 1.0
+"""What is learnt by the second (rates, baselines, queues) is closed so often, with the first event after it where there
+was no tick: so that rare ticks, as a training's at decisions, forecast what ticks of each second do."""
+_CATCH_UP: Final = 60
+"""Seconds are closed one by one after at most so many without an event; longer silences in so many pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ class Predictor:
     Attributes:
         table: where each live trajectory stands.
         scores: how the forecasts so far turned out.
-        demand: by target what the baselines are fed: tokens that came since the tick before the last one; of KV need
-            the level at the last tick.
+        demand: by target what the baselines are fed: tokens that came in the last second that was closed; of KV need
+            the level at its end.
     """
 
     def __init__(self, config: ForecastConfig | None = None) -> None:
@@ -96,18 +99,18 @@ class Predictor:
         self._transient = True
         self._share_corrections()
         self._early = EarlyActuals(horizons_s)
-        self._last_tick_s: float | None = None
-        self._queued_s: float | None = None
+        self._closed_s: float | None = None
         self._batch = 0.0
         self._serving = np.zeros(0, np.bool_)
-        self._computed_tokens = 0.0
+        self._computed_tokens = self._prefilled_tokens = self._prefilling_s = 0.0
+        self._reports = 0
         self.demand: dict[ForecastTarget, float] = dict.fromkeys(TARGETS, 0.0)
 
     def observe(self, stamped: Stamped) -> None:
         """Take one event of the run; O(1) but for the queues, never fails on one that does not fit."""
         t_s = stamped.t_ns / NS_PER_S
-        if self._queued_s is not None and t_s > self._queued_s + QUEUES_S:
-            self._queue(t_s)
+        if self._closed_s is not None and t_s > self._closed_s + SECOND_S:
+            self._catch_up(t_s)
         if self.table.observe(stamped):
             self._plan.observe(stamped)
             self._phases.observe(stamped)
@@ -115,18 +118,19 @@ class Predictor:
     def tick(self, t_ns: int) -> Frame:
         """The forecast at run time ``t_ns``, from the events so far; settles earlier ones."""
         t_s = t_ns / NS_PER_S
-        elapsed_s = 0.0 if self._last_tick_s is None else t_s - self._last_tick_s
-        self._last_tick_s = t_s
-        self.table.purge(t_s)
-        self._plan.advance(t_s)
-        phase = self._phases.at(t_s, self.table.live)
-        self._transient = phase in TRANSIENT or self._plan.eventful
-        outlook = self._look(t_s)
-        computed = outlook.queue.computed_tokens
-        settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=outlook.resident)
+        if self._closed_s is not None:
+            self._catch_up(t_s)
+        self._move_on(t_s)
+        slots = self._lookout.refresh(self.table.columns, t_s)
+        queue, resident = self._queue(t_s), self._held()
+        outlook = self._lookout.look(slots, queue, t_s, resident)
+        computed = queue.computed_tokens
+        settled = self._keeper.tick(t_ns, computed_tokens=computed, resident_kv_tokens=resident)
         self._settle(t_s, settled)
-        self._learn_early(t_s)
-        self._close_tick(elapsed_s, outlook)
+        self._learner.mean_output_tokens = outlook.cycle.answer_tokens
+        # Live ticks are no whole seconds apart: what is left of a second is closed with the next one.
+        if self._closed_s is None or t_s > self._closed_s + SECOND_S / 2:
+            self._close(t_s, queue, resident)
         return self._forecast(t_ns, outlook, tuple(row for row, _ in settled))
 
     def finish(self) -> None:
@@ -144,15 +148,28 @@ class Predictor:
 
     # --- state ------------------------------------------------------------------------------------------------------
 
-    def _look(self, t_s: float) -> Outlook:
-        columns = self.table.columns
-        slots = self._lookout.refresh(columns, t_s)
-        queue = self._queue(t_s)
-        state = columns.state
+    def _catch_up(self, t_s: float) -> None:
+        """Close the seconds that have ended before ``t_s``."""
+        assert self._closed_s is not None
+        step_s = max(SECOND_S, (t_s - self._closed_s) / _CATCH_UP)
+        while t_s > self._closed_s + step_s:
+            second_s = self._closed_s + step_s
+            self._move_on(second_s)
+            self._close(second_s, self._queue(second_s), self._held())
+
+    def _move_on(self, t_s: float) -> None:
+        """Let pass what passes without an event."""
+        self.table.purge(t_s)
+        self._plan.advance(t_s)
+        phase = self._phases.at(t_s, self.table.live)
+        self._transient = phase in TRANSIENT or self._plan.eventful
+
+    def _held(self) -> float:
+        """KV tokens that decode holds now."""
+        columns, state = self.table.columns, self.table.columns.state
         held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
         self._batch = float(held.sum())
-        resident = float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
-        return self._lookout.look(slots, queue, t_s, resident)
+        return float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
 
     def _queue(self, t_s: float) -> Queue:
         """What waits now; what is learnt from events until the next look goes by it."""
@@ -167,36 +184,43 @@ class Predictor:
         self._serving = serving
         ranks.saturated = queue.waiting > 0
         learner.new_wait_s = queue.new_wait_s
-        self._queued_s = t_s
         return queue
 
-    def _close_tick(self, elapsed_s: float, outlook: Outlook) -> None:
+    def _close(self, t_s: float, queue: Queue, resident: float) -> None:
+        """Take what has come since the last time into the baselines and rates."""
+        elapsed_s = 0.0 if self._closed_s is None else t_s - self._closed_s
+        self._closed_s = t_s
         learner = self._learner
-        self.demand = {
+        self._learn_early(t_s)
+        came: dict[ForecastTarget, float] = {
             "prefill": learner.ready_tokens,
             "decode_admission": learner.admitted_tokens,
-            "kv_need": outlook.resident,
+            "kv_need": resident * elapsed_s,
         }
-        self._baselines["prefill"].update(learner.ready_tokens, elapsed_s)
-        self._baselines["decode_admission"].update(learner.admitted_tokens, elapsed_s)
-        self._baselines["kv_need"].update(outlook.resident * elapsed_s, elapsed_s)
-        learner.mean_output_tokens = outlook.cycle.answer_tokens
-        waiting, workers = outlook.queue.waiting, self._plan.prefill_workers
+        self.demand = {**came, "kv_need": resident}
+        for target, baselines in self._baselines.items():
+            baselines.update(came[target], elapsed_s)
+        waiting, workers = queue.waiting, self._plan.prefill_workers
         self._service.close_tick(learner.admitted_uncached, waiting, workers, elapsed_s)
-        self._learn_prefill(outlook.queue, elapsed_s)
+        self._learn_prefill(queue, elapsed_s)
         learner.close_tick(elapsed_s, self._batch)
 
     def _learn_prefill(self, queue: Queue, elapsed_s: float) -> None:
-        """How much the ranks have computed since the last tick."""
-        ranks, before = self.table.ranks, self._computed_tokens
-        self._computed_tokens = queue.computed_tokens
+        """How much the ranks have computed since they last told how far they are."""
+        ranks, table, before = self.table.ranks, self.table, self._computed_tokens
+        self._prefilled_tokens += self._learner.prefilled_tokens
+        self._prefilling_s += elapsed_s
+        if ranks.saturated and table.progress_reports == self._reports:
+            return
+        self._reports, self._computed_tokens = table.progress_reports, queue.computed_tokens
+        done, since_s = self._prefilled_tokens + self._computed_tokens - before, self._prefilling_s
+        self._prefilled_tokens = self._prefilling_s = 0.0
         if not ranks.saturated:
             ranks.idled()
             return
         of = queue.admitted
-        sent, prompts = self.table.columns.home[queue.slot[of], 0], queue.prompt_tokens[of]
-        done = self._learner.prefilled_tokens + self._computed_tokens - before
-        ranks.computed(done, sent, (prompts - queue.tokens[of], prompts), self._serving, elapsed_s)
+        sent, prompts = table.columns.home[queue.slot[of], 0], queue.prompt_tokens[of]
+        ranks.computed(done, sent, (prompts - queue.tokens[of], prompts), self._serving, since_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
         for row, made in settled:

@@ -232,7 +232,7 @@ def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, contex
 
 @compiled
 def _size_bin(tokens: float, sizes: int) -> int:
-    """As :func:`_log_bin` from 1 on in quarters of octaves, by the parts of the number: logarithms take most of a scan."""
+    """As :func:`_log_bin` from 1 on in quarters of octaves, by the parts of the number, since logarithms take long."""
     if tokens <= 1.0:
         return 0
     mantissa, exponent = math.frexp(tokens)

@@ -59,10 +59,14 @@ class TrajectoryTable:
         sink: hears each fact once.
         keys: numbers of tools; shared with the models that learn from the sink.
         stale_s: silence after which a trajectory is given up (its end was lost).
+
+    Attributes:
+        progress_reports: reports so far of workers that said how much of their prompts is computed.
     """
 
     def __init__(self, sink: LifecycleSink, keys: WaitKeys, *, stale_s: float = 3600.0) -> None:
         self.repaired = dict.fromkeys(_REPAIRS, 0)
+        self.progress_reports = 0
         self._sink = sink
         self._keys = keys
         self._stale_s = stale_s
@@ -289,6 +293,7 @@ class TrajectoryTable:
                     turns.decoding(request, t_s, inferred=True)
                 self._roster.hear(request.slot, t_s)
                 turns.progress(request, tokens, t_s)
+        self.progress_reports += bool(event.prefilled)
         for rid, tokens in event.prefilled:
             request = turns.of_rid(rid)
             if request is not None:
