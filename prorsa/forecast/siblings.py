@@ -97,7 +97,7 @@ class FirstShare:
         prior = self._STRENGTH * expected / number if number > 0.0 else 1.0
         return (computed + prior) / (expected + prior)
 
-    def _scale(self, starts: float) -> float:
+    def scale(self, starts: float) -> float:
         """What siblings computed, over what is assumed of a sibling at most, where so many start together."""
         octave, assumed = math.log2(starts) + 0.5, min(starts / _ALL_TOGETHER, 1.0)
         number = expected = computed = 0.0
@@ -112,14 +112,14 @@ class FirstShare:
     def of_siblings(self, prompt_tokens: Array, starts: float) -> Array:
         """Tokens computed of the first prompts of those that siblings come before, of so many that start together."""
         again = np.minimum(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS)
-        tokens: Array = np.minimum(self._scale(starts) * again, prompt_tokens)
+        tokens: Array = np.minimum(self.scale(starts) * again, prompt_tokens)
         return tokens
 
     def shares(self, prompt_tokens: float, starts: float) -> Array:
         """float64[3] of a prompt of such a size, of so many that start together: share computed without siblings
         before it; with siblings, as a multiple of what is assumed; of all by what is dispatched.
         """
-        alone, scale = self._of_alone(), self._scale(starts)
+        alone, scale = self._of_alone(), self.scale(starts)
         siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
         again = min(scale * min(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS), prompt_tokens)
         share = again / max(prompt_tokens, 1.0)

@@ -8,12 +8,15 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.habits import IDLE_GRID
+from prorsa.forecast.jit import compiled
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.ranks import share_out
+from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
 from prorsa.forecast.siblings import FirstShare
 
 Array = NDArray[np.float64]
 
+_READY, _PREFILL = int(State.READY), int(State.PREFILL)
 _MOMENT_S: Final = 0.5
 """How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
 _QUEUED_S: Final = 1.0
@@ -211,22 +214,26 @@ def make_queue(
     ``typical_tokens``, at most its prompt; one that waits behind a sibling with the same first prompt at most what it
     lacks of it where that was computed, or what siblings compute again where none has been yet.
     """
-    waits = np.flatnonzero((columns.state == State.READY) | (columns.state == State.PREFILL))
-    slot = waits[np.argsort(columns.ready_s[waits], kind="stable")]
-    prompt, index = columns.prompt_tokens[slot], columns.uncached_tokens[slot]
-    uncached = np.where(np.isnan(index), np.minimum(typical_tokens, prompt), index)
-    admitted, homes = columns.admitted[slot], (columns.home[slot], columns.held_tokens[slot])
-    again = first_share.of_siblings(prompt, starts)
-    shared = np.where(homes[0][:, 0] >= 0, np.maximum(prompt - homes[1][:, 0], 1.0), again)
-    uncached = np.where(columns.sibling[slot], np.minimum(uncached, shared), uncached)
-    kept, computed = 1.0 - columns.flushed[slot], columns.computed_tokens[slot]
+    of = _line_up(
+        columns.state,
+        columns.ready_s,
+        columns.prompt_tokens,
+        columns.uncached_tokens,
+        columns.computed_tokens,
+        columns.answered_s,
+        (columns.admitted, columns.sibling, columns.flushed),
+        columns.home,
+        columns.held_tokens,
+        typical_tokens,
+        first_share.scale(starts),
+    )
+    slot, prompt, computed, admitted = of.slot, of.prompt_tokens, of.computed, of.admitted
     waiting, waited_s = ~admitted, t_s - columns.ready_s[slot]
-    losable = np.where(np.isnan(columns.answered_s[slot]) & (kept > 0.0) | admitted, 0.0, prompt - uncached)
-    turns = _due(np.maximum(uncached - computed, 0.0), prompt, homes, admitted, service)
+    turns = _due(np.maximum(of.uncached - computed, 0.0), of, service)
     if waiting.any():
         # What is evicted makes the queue longer, and a longer one evicts more; twice is enough for both to settle.
-        gone = 1.0 - kept * (1.0 - losses.after(waited_s + turns.due_s))
-        turns = _due(np.maximum(uncached + gone * losable - computed, 0.0), prompt, homes, admitted, service)
+        gone = 1.0 - of.kept * (1.0 - losses.after(waited_s + turns.due_s))
+        turns = _due(np.maximum(of.uncached + gone * of.losable - computed, 0.0), of, service)
     return Queue(
         slot=slot,
         tokens=turns.costs,
@@ -254,14 +261,70 @@ class _Turns(NamedTuple):
     rank_work: Array
 
 
-def _due(
-    tokens: Array,
-    prompt: Array,
-    homes: tuple[NDArray[np.int32], Array],
-    admitted: NDArray[np.bool_],
-    service: Service,
-) -> _Turns:
+class _Line(NamedTuple):
+    """Requests that wait, in their order: their slots, prompts, chunks already computed, uncached tokens as index or
+    siblings tell, what of the rest may be lost and the share of it that has not been yet, homes and what these hold.
+    """
+
+    slot: NDArray[np.intp]
+    prompt_tokens: Array
+    computed: Array
+    uncached: Array
+    losable: Array
+    kept: Array
+    admitted: NDArray[np.bool_]
+    home: NDArray[np.int32]
+    held_tokens: Array
+
+
+@compiled
+def _line_up(
+    state: NDArray[np.int8],
+    ready_s: Array,
+    prompt_tokens: Array,
+    uncached_tokens: Array,
+    computed_tokens: Array,
+    answered_s: Array,
+    flags: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]],
+    home: NDArray[np.int32],
+    held_tokens: Array,
+    typical_tokens: float,
+    scale: float,
+) -> _Line:
+    """The columns of what waits; ``flags`` are whether each is admitted, comes behind a sibling, and was flushed."""
+    admitted, sibling, flushed = flags
+    waits = np.flatnonzero((state == _READY) | (state == _PREFILL))
+    slot = waits[np.argsort(ready_s[waits], kind="mergesort")]
+    n = len(slot)
+    uncached, losable, kept = np.empty(n), np.zeros(n), np.ones(n)
+    for i in range(n):
+        at = slot[i]
+        prompt, index = prompt_tokens[at], uncached_tokens[at]
+        uncached[i] = min(typical_tokens, prompt) if np.isnan(index) else index
+        if sibling[at]:
+            again = min(scale * min(AGAIN_SHARE * prompt, AGAIN_TOKENS), prompt)
+            shared = max(prompt - held_tokens[at, 0], 1.0) if home[at, 0] >= 0 else again
+            uncached[i] = min(uncached[i], shared)
+        if flushed[at]:
+            kept[i] = 0.0
+        if not admitted[at] and (flushed[at] or not np.isnan(answered_s[at])):
+            losable[i] = prompt - uncached[i]
+    return _Line(
+        slot,
+        prompt_tokens[slot],
+        computed_tokens[slot],
+        uncached,
+        losable,
+        kept,
+        admitted[slot],
+        home[slot],
+        held_tokens[slot],
+    )
+
+
+def _due(tokens: Array, of: _Line, service: Service) -> _Turns:
     """What each costs, when it is admitted, the rate at which later ones are, and how long they wait."""
+    admitted = of.admitted
     ranks, speed = int(service.serving.sum()), service.rank_tokens_per_s
     outstanding = float(tokens[admitted].sum())
     if ranks == 0 or outstanding < _STARVED_S * ranks * speed:
@@ -271,7 +334,7 @@ def _due(
         waits_s = np.full(1, float(unadmitted.sum()) / rate)
         due_s = np.where(admitted, 0.0, ahead / rate)
         return _Turns(tokens, due_s, due_s + service.latency_s, rate, waits_s, np.zeros(0))
-    costs, ahead, work = share_out(tokens, prompt, *homes, admitted, service.serving)
+    costs, ahead, work = share_out(tokens, of.prompt_tokens, of.home, of.held_tokens, admitted, service.serving)
     due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
     waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
     return _Turns(costs, due_s, (ahead + costs) / speed, service.rate, waits_s, work)
