@@ -9,13 +9,14 @@ import pytest
 SCRIPT = """
 import json, sys
 from prorsa.cluster.scenario import load_scenario
-from prorsa.forecast import flow, ranks, scan, tables
+from prorsa.forecast import compound, flow, generations, ranks, scan, tables, waiting
 from prorsa.forecast.warm import warm_up
 from prorsa.run import make_plan
 from prorsa.simulate import simulate
 
 def compiled():
-    kernels = {f"{m.__name__}.{n}": f for m in (flow, ranks, scan, tables) for n, f in vars(m).items()}
+    rooms = compound, flow, generations, ranks, scan, tables, waiting
+    kernels = {f"{m.__name__}.{n}": f for m in rooms for n, f in vars(m).items()}
     return {name: len(kernel.signatures) for name, kernel in kernels.items() if hasattr(kernel, "signatures")}
 
 warm_up()
