@@ -122,7 +122,7 @@ def _sampled(grid: Sequence[Row], oracle: Sequence[Row]) -> str:
     columns = ("scenario", "trajectories on workers", "seeds", "left off after", "the oracle was asked", "in phases",
                "futures each")  # fmt: skip
     sizes = ", ".join(_size(size) for size in dict.fromkeys(size for _, size in _groups(grid)))
-    return f"## What was run\n\nOnly these sizes have been run so far: {sizes}.\n\n" + _table(columns, rows)
+    return f"## What was run\n\nTrajectories in flight on workers: {sizes}.\n\n" + _table(columns, rows)
 
 
 def _gaps(grid: Sequence[Row]) -> str:
@@ -316,7 +316,8 @@ def _buys(rows: Sequence[Row]) -> str:
     out = [list(row) for scenario, seeds in runs.items() for row in _bought(scenario, list(seeds.values()))]
     text += (
         "Policy `analytic` with three views of the next 15 s: the lifecycle forecast, an EWMA, and perfect knowledge. "
-        "Ratios to the EWMA, paired by seed (geometric mean, 95 % interval); below 1 is better.\n\n"
+        "Ratios to the EWMA, paired by seed (geometric mean, 95 % interval); below 1 is better. The formula moves "
+        "workers after each swing that it sees: what it is worth to see more is bounded by that.\n\n"
     )
     return text + _table(("scenario", "seeds", "sees", "makespan", "mean trajectory latency", "flips"), out)
 
