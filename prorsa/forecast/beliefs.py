@@ -31,6 +31,7 @@ class Slots(NamedTuple):
     answered_s: Array
     flushed: Flags
     sibling: Flags
+    fate: Array
     home: Ints
 
 
@@ -50,6 +51,7 @@ def slots_of(columns: Columns) -> Slots:
         columns.answered_s,
         columns.flushed,
         columns.sibling,
+        columns.fate,
         columns.home,
     )
 
@@ -83,6 +85,7 @@ class Beliefs(NamedTuple):
         lost_in_wait: share of a context that goes, at home, while a request that arrives now waits for admission.
         uncached_output: share of an answer that the next prefill computes again.
         first_tokens: mean first prompt.
+        mean_fate: of the live trajectories: chances by turn are those of all of them.
     """
 
     survival: Array
@@ -109,6 +112,7 @@ class Beliefs(NamedTuple):
     lost_in_wait: float
     uncached_output: float
     first_tokens: float
+    mean_fate: float
 
 
 class Expected(NamedTuple):

@@ -35,6 +35,7 @@ class Columns:
             none. ``held_tokens`` float64[HOMES], how much of its prompt each held then.
         sibling: bool, whether another of its group has its first prompt, the same, computed before it; no longer
             once its own is sent to a worker.
+        fate: how much likelier an end is than for others, by what its siblings did; see :mod:`~prorsa.forecast.fates`.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.
@@ -72,6 +73,7 @@ class Columns:
         self.retried = np.zeros(capacity, np.bool_)
         self.flushed = np.zeros(capacity, np.bool_)
         self.sibling = np.zeros(capacity, np.bool_)
+        self.fate = np.ones(capacity)
         self._free = list(range(capacity - 1, -1, -1))
 
     def prefilled_at(self, slot: int, rank: int) -> int:
@@ -113,6 +115,7 @@ class Columns:
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
         self.computed_tokens[slot] = self.output_tokens[slot] = 0.0
+        self.fate[slot] = 1.0
         for name in _FLAGS:
             getattr(self, name)[slot] = False
         return slot
@@ -124,7 +127,7 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "home", "held_tokens", "turn"):
+        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "home", "held_tokens", "turn", "fate"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE

@@ -98,6 +98,10 @@ class EndModel:
         self._context_risk[at] = self._context_risk[at] * self._keep + 1.0
         self._cut[at] = self._cut[at] * self._keep + (ended and truncated)
 
+    def chance(self, workload: int, turn: int) -> float:
+        """That turn ``turn`` (from 0) of a class ends it of its own, as of the last refresh."""
+        return float(self.tables.by_turn[workload, TURN_GRID.index(turn + 1)])
+
     def expect(self, workload: int, risk: Array, finished: Array) -> None:
         """Take these for turns seen, float64[turn bins] each."""
         self._risk[workload] += risk

@@ -120,8 +120,10 @@ class Learner:
 
     def turn_over(
         self, workload: int, turn: int, context_tokens: float, *, ended: bool, truncated: bool = False
-    ) -> None:
+    ) -> float:
+        chance = self.ends.chance(workload, turn)
         self.ends.add(workload, turn, context_tokens, ended=ended, truncated=truncated)
+        return chance
 
     def ready(self, t_s: float, request: Request) -> None:
         if request.turn == 0:

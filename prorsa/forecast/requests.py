@@ -119,10 +119,10 @@ class LifecycleSink(Protocol):
 
     def turn_over(
         self, workload: int, turn: int, context_tokens: float, *, ended: bool, truncated: bool = False
-    ) -> None:
+    ) -> float:
         """Turn ``turn`` is over at a context of so many tokens, and with it the trajectory, or that goes on.
 
-        ``truncated`` if a limit ended it.
+        ``truncated`` if a limit ended it. Returns the chance that it ended of its own, as known before.
         """
 
     def ready(self, t_s: float, request: Request) -> None:

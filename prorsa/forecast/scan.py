@@ -124,11 +124,12 @@ def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges
 
 
 @compiled
-def _end_chance(m: Beliefs, workload: int, turn: int, context: float) -> float:
+def _end_chance(m: Beliefs, workload: int, turn: int, context: float, fate: float) -> float:
+    """Chance that a turn is the last; ``fate`` times as likely, for what siblings did, where no limit cuts it off."""
     by_turn = m.ends_by_turn[workload, _log_bin(turn + 1.0, 1.0, _TURN_PER_OCTAVE, m.ends_by_turn.shape[1])]
     bins = m.ends_by_context.shape[1]
     by_context = m.ends_by_context[workload, _log_bin(context, _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, bins)]
-    return float(1.0 - (1.0 - by_turn) * (1.0 - by_context))
+    return float(1.0 - (1.0 - min(fate / m.mean_fate * by_turn, 1.0)) * (1.0 - by_context))
 
 
 @compiled
@@ -144,7 +145,7 @@ def next_answers(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> tuple[Array, 
     for n in range(len(slots)):
         i = slots[n]
         tokens[n] = _answer(m, s.workload[i], s.action[i], s.turn[i])
-        ends[n] = _end_chance(m, s.workload[i], s.turn[i], s.prompt_tokens[i] + tokens[n])
+        ends[n] = _end_chance(m, s.workload[i], s.turn[i], s.prompt_tokens[i] + tokens[n], s.fate[i])
     return ends, tokens
 
 
@@ -340,7 +341,7 @@ def _decode(
     prompt = s.prompt_tokens[i]
     x *= m.lengths[s.workload[i], _length_class(s.turn[i])]
     likely = x + _answer(m, s.workload[i], s.action[i], s.turn[i])
-    end = _end_chance(m, s.workload[i], s.turn[i], prompt + likely)
+    end = _end_chance(m, s.workload[i], s.turn[i], prompt + likely, s.fate[i])
     before = 0.0
     for e in range(len(reached)):
         step = reached[e] - before

@@ -128,7 +128,7 @@ class Lookout:
         """What is expected from ``t_s`` on. The models must have been refreshed with ``s``."""
         steps = self._steps
         pause_s = self._pause_s(t_s)
-        beliefs = self._beliefs(pause_s, queue)
+        beliefs = self._beliefs(s, pause_s, queue)
         expected = nothing_expected(len(steps.edges_s), len(steps.at), SIZE_GRID.bins, len(beliefs.appended))
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
         ends, answers = next_answers(beliefs, s, queue.slot)
@@ -164,7 +164,7 @@ class Lookout:
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
-    def _beliefs(self, pause_s: float, queue: Queue) -> Beliefs:
+    def _beliefs(self, s: Slots, pause_s: float, queue: Queue) -> Beliefs:
         learner = self._learner
         waits, keys = learner.waits, learner.keys
         first_tokens = self._first_tokens()
@@ -193,6 +193,7 @@ class Lookout:
             lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
             first_tokens=first_tokens,
+            mean_fate=_mean_fate(s),
         )
 
     def _first_tokens(self) -> float:
@@ -387,6 +388,12 @@ class Lookout:
         comes = self._steps.to_bins(np.diff(reached, prepend=0.0))
         arrives = _convolve(comes, self._fresh.by_class(self._learner.keys.start_key)) * size
         return arrives, reached[self._steps.at]
+
+
+def _mean_fate(s: Slots) -> float:
+    """Of the trajectories that have turns; 1 where there is none."""
+    under_way = s.fate[s.state >= State.READY]
+    return float(under_way.mean()) if len(under_way) else 1.0
 
 
 def _convolve(first: Array, second: Array) -> Array:

@@ -26,6 +26,7 @@ from typing import Any, Final
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
+from prorsa.forecast.fates import Fates
 from prorsa.forecast.folding import SeqFolder
 from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
@@ -75,7 +76,8 @@ class TrajectoryTable:
         self._groups = Groups(self._roster.columns)
         self._scored: deque[tuple[float, str]] = deque()
         self._stems = Stems(self._roster.columns)
-        self._turns = Turns(self._roster, sink, self._groups, self._stems)
+        self._fates = Fates(self._roster.columns)
+        self._turns = Turns(self._roster, sink, self._groups, self._stems, self._fates)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.TrajectoryDispatched: self._on_dispatched,
             ev.SandboxStart: self._on_sandbox_start,
@@ -190,6 +192,7 @@ class TrajectoryTable:
         sibling = not known and self._groups.dispatched(slot, event.group_id)
         if not known:
             self._stems.dispatched(slot, event.group_id)
+            self._fates.dispatched(slot, event.group_id)
         self._sink.dispatched(workload, sibling=sibling)
         columns.workload[slot] = workload
         if columns.turn[slot] < 0:
@@ -394,4 +397,5 @@ class TrajectoryTable:
         self._turns.detach(slot, t_s)
         self._groups.ended(slot)
         self._stems.ended(slot)
+        self._fates.ended(slot)
         self._roster.release(slot)

@@ -7,6 +7,7 @@ import numpy as np
 
 from prorsa import events as ev
 from prorsa.forecast.columns import State
+from prorsa.forecast.fates import Fates
 from prorsa.forecast.groups import Groups
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
@@ -39,7 +40,7 @@ class Turns:
         orphans: events of workers on requests that no router has named, by request id, at most ``MAX_ORPHANS``.
     """
 
-    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups, stems: Stems) -> None:
+    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups, stems: Stems, fates: Fates) -> None:
         self.known: dict[str, Request] = {}
         self.orphans: OrderedDict[str, list[tuple[float, PluginEvent]]] = OrderedDict()
         self._roster = roster
@@ -48,6 +49,7 @@ class Turns:
         self._sink = sink
         self._groups = groups
         self._stems = stems
+        self._fates = fates
         self._current: dict[int, Request] = {}
         self._previous: dict[int, Request] = {}
         self._detached: deque[tuple[float, Request]] = deque()
@@ -135,7 +137,8 @@ class Turns:
         columns = self._columns
         context = float(columns.prompt_tokens[slot] + columns.output_tokens[slot])
         workload, turn = int(columns.workload[slot]), int(columns.turn[slot])
-        self._sink.turn_over(workload, turn, context, ended=ended, truncated=truncated)
+        chance = self._sink.turn_over(workload, turn, context, ended=ended, truncated=truncated)
+        self._fates.turn_over(slot, chance, ended=ended and not truncated)
 
     def _make_current(self, request: Request, before: Request | None) -> None:
         slot, columns = request.slot, self._columns

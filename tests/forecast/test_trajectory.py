@@ -31,6 +31,7 @@ class Facts:
 
     def turn_over(self, workload, turn, context_tokens, *, ended, truncated=False):
         self.count["ended" if ended else "went_on"] += 1
+        return 0.0
 
     def ready(self, t_s, request):
         self.count["ready"] += 1
