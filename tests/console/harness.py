@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -155,3 +156,11 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float
     async with asyncio.timeout(within_s):
         while not holds():
             await pilot.pause(0.02)
+
+
+async def shows(pilot: Pilot[None], app: App[None], text: str, within_s: float = 10.0) -> None:
+    """Wait until a text is on the screen, which is drawn some time after what it shows has changed."""
+    try:
+        await until(pilot, lambda: text in screen_text(app), within_s)
+    except TimeoutError:
+        pytest.fail(f"{text!r} is not on the screen:\n{screen_text(app)}")

@@ -17,7 +17,7 @@ from prorsa.console.components.help import HelpPage
 from prorsa.console.launch import make_console
 from prorsa.console.text import run_time
 from prorsa.events import Command, Decision, Flip, Override, View
-from tests.console.harness import screen_text, until
+from tests.console.harness import screen_text, shows, until
 from tests.serve.running import RunningDemo
 
 POOL = Path(__file__).parent / "pool.toml"
@@ -159,13 +159,13 @@ async def test_the_trajectories_come_from_the_controller_when_they_are_looked_at
         app.redraw()
         await pilot.pause()
         assert app.model.trajectories is not None
-        assert app.model.trajectories[0].trajectory_id in screen_text(app)
+        await shows(pilot, app, app.model.trajectories[0].trajectory_id)
         flows = app.model.pool.points[-1].flows
         assert flows["prefill>decode"] > 0
         await pilot.press("enter")
         await pilot.pause()
         assert app.frame.detail is not None
-        assert "in it for" in screen_text(app)
+        await shows(pilot, app, "in it for")
 
 
 @pytest.mark.slow
@@ -210,15 +210,15 @@ async def test_a_new_operator_finds_out_why_pins_sees_it_end_and_finds_the_momen
         await comes(app, pilot, "pin", "effective")
         await pilot.press("7")
         await pilot.pause()
-        assert re.search(r"pin w3 \w+\s+effective\s+\d:\d\d", screen_text(app))
+        await until(pilot, lambda: re.search(r"pin w3 \w+\s+effective\s+\d:\d\d", screen_text(app)), WITHIN_S)
         await comes(app, pilot, "pin", "expired")
         app.redraw()
         await pilot.pause()
-        assert re.search(r"pin w3 \w+\s+expired", screen_text(app))
+        await until(pilot, lambda: re.search(r"pin w3 \w+\s+expired", screen_text(app)), WITHIN_S)
         life = [life for life in app.model.requests if life.verb == "pin" and life.mine][-1]
         effective_ns = life.entered_ns[life.states.index("effective")]
         assert effective_ns is not None
-        assert run_time(effective_ns) in screen_text(app)  # in the pane beside the table
+        await shows(pilot, app, run_time(effective_ns))  # in the pane beside the table
 
     await find_in_the_recording(demo, effective_ns)
 
@@ -252,7 +252,7 @@ async def find_in_the_recording(demo: RunningDemo, effective_ns: int) -> None:
         assert worker.pinned == worker.role
         await pilot.press("2")
         await pilot.pause()
-        assert f"pinned {worker.pinned}" in screen_text(app)
+        await shows(pilot, app, f"pinned {worker.pinned}")
 
 
 def test_what_the_console_asked_for_is_in_the_journal_with_who_and_why(demo: RunningDemo) -> None:

@@ -13,7 +13,7 @@ from prorsa.console.look import ASCII, LIGHT, Look
 from prorsa.console.model import ConsoleModel
 from prorsa.events import Split, Stamped, View, WorkerView
 from tests.console import story
-from tests.console.harness import screen_text
+from tests.console.harness import screen_text, shows
 
 KNOWN = {
     "queued": 3,
@@ -114,5 +114,5 @@ async def test_an_old_frame_is_dimmed_on_every_screen(page: str) -> None:
         app.feed.status_now = story.live(state="stale", age_s=9.0, view_age_s=9.0)
         app.tick()
         await pilot.pause()
-        assert "STALE 9.0 s" in screen_text(app)
+        await shows(pilot, app, "STALE 9.0 s")
         assert app.frame.body.styles.opacity < 1.0

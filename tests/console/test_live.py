@@ -19,7 +19,7 @@ from prorsa.console.look import Look
 from prorsa.console.requests import RequestLife
 from prorsa.errors import InputError, UnavailableError
 from tests.console import story
-from tests.console.harness import TinyController, running_hub, screen_text, tiny_controller, until, worker_table
+from tests.console.harness import TinyController, running_hub, screen_text, shows, tiny_controller, until, worker_table
 
 SIZE = (120, 40)
 
@@ -78,7 +78,7 @@ async def test_a_refusal_shows_the_controllers_reason(tmp_path: Path) -> None:
                 await fill(pilot, app, split="5:3", reason="please refuse")
                 await until(pilot, lambda: only_request(app).state == "rejected")
                 assert only_request(app).detail == "the guards forbid it"
-                assert "the guards forbid it" in screen_text(app)
+                await shows(pilot, app, "the guards forbid it")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_the_frame_survives_the_hub_and_ages_until_it_is_back(tmp_path: Pa
         await until(pilot, lambda: "STALE" in top.badges()[0].text or "DISCONNECTED" in top.badges()[0].text)
         await until(pilot, lambda: app.frame.body.has_class("old"))
         assert worker_table(app).rows()
-        assert "last frame" in screen_text(app)
+        await shows(pilot, app, "last frame")
         with running_hub(tmp_path) as endpoints:
             async with tiny_controller(endpoints) as controller:
                 controller.show(policy="static:4:4", tick_ns=nanoseconds(9.0))
@@ -164,7 +164,7 @@ async def test_a_silent_controller_makes_the_frame_old_though_the_hub_lives(tmp_
             await until(pilot, lambda: app.model.view is not None)
             clock[0] = 4.2
             await until(pilot, lambda: app.frame.top.badges()[0].text == "STALE 4.2 s")
-            assert "the controller sends no view" in screen_text(app)
+            await shows(pilot, app, "the controller sends no view")
 
 
 async def test_it_waits_for_a_hub_that_comes_later(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from prorsa.console.launch import make_console
 from prorsa.errors import ConfigError, EventError, RefusedError
 from prorsa.events import Batch, Command, Verb, encode
 from tests.console import story
-from tests.console.harness import running_hub, screen_text, until
+from tests.console.harness import running_hub, shows, until
 
 QUESTIONS = ("details",)
 
@@ -126,7 +126,7 @@ async def test_a_viewer_may_ask_and_its_question_is_answered(folder: Path, hub: 
         )
         async with app.run_test(size=(120, 40)) as pilot:
             await until(pilot, lambda: app.model.view is not None)
-            assert "READ-ONLY" in screen_text(app)
+            await shows(pilot, app, "READ-ONLY")
             await pilot.press("P", "D", "F")
             assert not isinstance(app.screen, ActionDialog)
             await pilot.press("colon")

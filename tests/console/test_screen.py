@@ -17,7 +17,7 @@ from prorsa.console.status import FeedStatus
 from prorsa.errors import ConfigError, JournalError, UnavailableError
 from prorsa.events import Command, Split, Stamped, WorkerView
 from tests.console import story
-from tests.console.harness import screen_text, worker_table
+from tests.console.harness import screen_text, shows, worker_table
 
 
 class NoCommander:
@@ -89,7 +89,7 @@ async def test_a_read_only_console_opens_no_dialog(key: str) -> None:
         app.tick()
         await pilot.press(key)
         assert not isinstance(app.screen, ActionDialog)
-        assert "READ-ONLY" in screen_text(app)
+        await shows(pilot, app, "READ-ONLY")
 
 
 async def test_the_focus_of_a_dialog_starts_on_cancel_and_enter_sends_nothing() -> None:
@@ -116,7 +116,7 @@ async def test_a_dialog_without_a_reason_stays_and_says_so_until_one_is_given() 
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, ActionDialog)
-        assert "a reason is required" in screen_text(app)
+        await shows(pilot, app, "a reason is required")
         app.redraw()  # a tick of the console does not wipe it away
         await pilot.pause()
         assert "a reason is required" in screen_text(app)
@@ -141,7 +141,7 @@ async def test_the_last_worker_of_a_role_takes_typing_its_name() -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, ActionDialog)
-        assert "type only to confirm" in screen_text(app)
+        await shows(pilot, app, "type only to confirm")
 
 
 async def test_the_cursor_stays_on_its_worker_when_the_order_changes() -> None:
@@ -176,8 +176,8 @@ async def test_a_long_table_scrolls_with_its_cursor() -> None:
         assert "w63" not in screen_text(app)
         await pilot.press("G")
         await pilot.pause()
-        assert "▌w63" in screen_text(app)
-        assert "decisions" in screen_text(app)
+        await shows(pilot, app, "▌w63")
+        await shows(pilot, app, "decisions")
 
 
 async def test_a_click_selects_a_worker_and_presses_a_key_of_the_footer() -> None:
@@ -213,7 +213,7 @@ async def test_a_held_display_does_not_move_while_the_clock_does() -> None:
         assert "7P" not in text
         await pilot.press("p")
         await pilot.pause()
-        assert "7P" in screen_text(app)
+        await shows(pilot, app, "7P")
 
 
 @pytest.mark.parametrize(("size", "present", "absent"), [

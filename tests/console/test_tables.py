@@ -20,7 +20,7 @@ from prorsa.console.looking import parse_time_s
 from prorsa.errors import InputError, RefusedError, UnavailableError
 from prorsa.events import Command, GuardEffect, Move, PredictedEffect, Split, Stamped
 from tests.console import story
-from tests.console.harness import record, screen_text, until, worker_table
+from tests.console.harness import record, screen_text, shows, until, worker_table
 
 
 class Answering:
@@ -84,7 +84,7 @@ async def test_a_filter_works_while_it_is_typed_and_escape_takes_it_off() -> Non
         table = app.frame.page.table
         assert table is not None
         assert {row.role for row in table.rows()} == {"prefill"}
-        assert "/prefill: " in screen_text(app)
+        await shows(pilot, app, "/prefill: ")
         await pilot.press("enter", "j")
         assert not app.frame.prompt.is_open
         assert table.selected == table.rows()[1]
@@ -93,7 +93,7 @@ async def test_a_filter_works_while_it_is_typed_and_escape_takes_it_off() -> Non
         assert len(table.rows()) == 8
         await pilot.press("slash", *"nobody", "enter")
         await pilot.pause()
-        assert "no row matches /nobody" in screen_text(app)
+        await shows(pilot, app, "no row matches /nobody")
         await pilot.press("slash", "escape")
         assert len(table.rows()) == 8
 
@@ -105,8 +105,8 @@ async def test_details_open_with_enter_follow_the_run_and_close_with_q() -> None
         app.tick()
         await pilot.press("2", "j", "enter")
         await pilot.pause()
-        assert "worker w1" in screen_text(app)
-        assert "pin w1 prefill by mara" in screen_text(app)
+        await shows(pilot, app, "worker w1")
+        await shows(pilot, app, "pin w1 prefill by mara")
         gone = story.view_at(501.0, workers=story.workers_at(501.0)[2:])
         app.model.apply(Stamped(99_999, nanoseconds(501), "t", 1, 0, gone))
         app.tick()
@@ -148,7 +148,7 @@ async def test_marked_workers_are_acted_on_together_after_typing_how_many() -> N
         app.screen.query_one("#confirm").focus()
         await pilot.press("enter")
         await pilot.pause()
-        assert "type 2 workers to confirm" in screen_text(app)
+        await shows(pilot, app, "type 2 workers to confirm")
         app.screen.query_one("#typed").value = "2 workers"  # type: ignore[attr-defined]
         confirm = app.screen.query_one("#confirm")
         # A button that has just been pressed takes no second press while it shows the first.
