@@ -5,7 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.demand import LATER_ERROR, QUANTILES, Sums, matched, scaled, widen
+from prorsa.forecast.demand import scaled
+from prorsa.forecast.horizons import ByHorizon, Sums, arrived, upto, widen
+from prorsa.forecast.jit import compiled
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
 from prorsa.forecast.sources import Outlook
@@ -15,7 +17,73 @@ Array = NDArray[np.float64]
 
 _RATE_ERROR: Final = 0.15
 """How well the service rate is known, as a share."""
-_Z: Final = np.array([-1.2816, 0.0, 1.2816])
+_WAIT_ERROR: Final = 0.3
+"""How well the wait of one request is known, as a share of it."""
+_MOMENT_S: Final = 0.5
+"""How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
+
+
+@compiled
+def _of_queue(
+    due_s: Array, admitted: NDArray[np.bool_], tokens: Array, horizons_s: Array, going_on: Array
+) -> tuple[Array, Array]:
+    """Tokens of requests that wait now and are admitted within each horizon: their mean and variance, float64[H] each.
+
+    A wait is known to a share of it: the chance rises in a straight line around the expected moment. Nothing is
+    admitted that is cut off before it: ``going_on`` float64[K] is the chance that it is not.
+    """
+    mean, variance = np.zeros(len(horizons_s)), np.zeros(len(horizons_s))
+    for i in range(len(due_s)):
+        if admitted[i]:
+            continue
+        spread_s = 2.0 * (_WAIT_ERROR * due_s[i] + _MOMENT_S)
+        comes = going_on[int(min(due_s[i], len(going_on) - 1.0))]
+        for h in range(len(horizons_s)):
+            chance = comes * min(max((horizons_s[h] - due_s[i]) / spread_s + 0.5, 0.0), 1.0)
+            mean[h] += chance * tokens[i]
+            variance[h] += chance * (1.0 - chance) * tokens[i] * tokens[i]
+    return mean, variance
+
+
+@compiled
+def _parts(admissible: Array, admissible2: Array, share: Array, come: ByHorizon, contexts: Array, first: int) -> Array:
+    """Expected requests by size: float64[H, size bins].
+
+    Args:
+        admissible, admissible2: see :class:`~prorsa.forecast.beliefs.Expected`.
+        share: float64[H], of what becomes ready, how much is admitted by then.
+        contexts: float64[size bins], shares of sizes of requests that come back; ``first`` the size bin of first ones.
+    """
+    counts = np.empty(admissible.shape)
+    for h in range(len(counts)):
+        counts[h] = np.maximum(share[h] * admissible[h] - share[h] * share[h] * admissible2[h], 0.0)
+        counts[h] += share[h] * come.second[0, h] * contexts
+        counts[h, first] += share[h] * come.sampler[0, h]
+    return counts
+
+
+@compiled
+def _highest(values: Array, at: NDArray[np.intp]) -> Array:
+    highest = np.empty(len(at))
+    for h in range(len(at)):
+        highest[h] = values[: at[h] + 1].max()
+    return highest
+
+
+@compiled
+def _peak(kv: Array, batch: Array, resident: float, at: NDArray[np.intp], independent: Array, context: float) -> Array:
+    """The highest KV that decode holds within each horizon, float64[H], for a batch that comes and goes like a Poisson
+    number.
+
+    The largest of n independent normal levels is about ``sqrt(2 ln n)`` deviations above the highest mean.
+
+    Args:
+        kv, batch: float64[K], KV tokens and requests that decode is expected to hold; ``resident`` KV tokens now.
+        independent: float64[H], how many levels in a horizon are independent of each other.
+        context: KV tokens of a request.
+    """
+    level_sd = context * np.sqrt(_highest(batch, at))
+    return np.maximum(_highest(kv, at), resident) + np.sqrt(2.0 * np.log(independent)) * level_sd
 
 
 class AdmissionDemand:
@@ -30,41 +98,30 @@ class AdmissionDemand:
         counts: float64[H, size bins], these by size; ``sure`` float64[H], tokens that come in any case.
     """
 
-    def __init__(self, steps: Steps, learner: Learner, outlook: Outlook) -> None:
-        self._steps, self._learner, self._outlook = steps, learner, outlook
-        queue, streams, burst, at = outlook.queue, outlook.streams, outlook.burst, steps.bin_at
-        self._answer = outlook.cycle.answer_tokens
-        self._admitted_by = queue.admitted_by(steps.horizons_s)
-        if outlook.going_on is not None:
-            self._admitted_by *= outlook.going_on[np.minimum(queue.due_s.astype(np.intp), steps.bins - 1)]
+    def __init__(self, steps: Steps, learner: Learner, outlook: Outlook, come: ByHorizon) -> None:
+        self._steps, self._learner, self._outlook, self._come = steps, learner, outlook, come
+        queue, expected, at = outlook.queue, outlook.expected, steps.bin_at
+        going_on = np.ones(1) if outlook.going_on is None else outlook.going_on
         self._waiting = (queue.prompt_tokens + outlook.answers) * ~queue.retried
-        self.queue: Array = self._admitted_by @ self._waiting
-        self._burst_tokens = (burst.admitted[1] + burst.admitted[3]).cumsum()[at]
-        self.mean: Array = (streams.admitted[1] + streams.admitted[3]).cumsum()[at] + self._burst_tokens
-        calm = streams.tool[0] + streams.box[0] + streams.second[0] + streams.sampler[0]
-        arriving = calm.cumsum()[at]
-        self._come = streams.admitted[0].cumsum()[at]
-        share = self._come / np.maximum(arriving, 1e-9)
-        self._share = np.where(arriving > 1e-9, np.minimum(share, 1.0), 1.0)
-        self._upto = {
-            name: rows.cumsum(axis=1)[:, at] * self._share
-            for name, rows in (("second", streams.second), ("sampler", streams.sampler))
-        }
-        self.sure: Array = self._share**2 * outlook.expected.squares
-        self.counts = self._counts()
+        self.queue, self._variance = _of_queue(queue.due_s, queue.admitted, self._waiting, steps.horizons_s, going_on)
+        admitted, burst = upto(outlook.streams.admitted, at), upto(outlook.burst.admitted, at)
+        self._burst = burst[1] + burst[3]
+        self.mean: Array = admitted[1] + admitted[3] + self._burst
+        self._admitted = admitted[0]
+        arriving = come.tool[0] + come.box[0] + come.second[0] + come.sampler[0]
+        self._share = np.where(arriving > 1e-9, np.minimum(admitted[0] / np.maximum(arriving, 1e-9), 1.0), 1.0)
+        self.sure: Array = self._share**2 * expected.squares
+        first = SIZE_GRID.index(outlook.cycle.first_prompt + outlook.cycle.answer_tokens)
+        self.counts = _parts(expected.admissible, expected.admissible2, self._share, come, self._contexts(), first)
 
-    def _counts(self) -> Array:
-        e, cycle, share = self._outlook.expected, self._outlook.cycle, self._share[:, None]
-        counts: Array = np.maximum(share * e.admissible - share**2 * e.admissible2, 0.0)
-        second, tokens = self._upto["second"][0], self._upto["second"][2]
-        number = e.totals[4]
-        if number > 0 and second.max() > 0:
-            # What comes back has the contexts of those that live, grown by as much as the means say.
-            mean = float(tokens[-1] / second[-1]) + self._answer
-            counts += second[:, None] * scaled(e.contexts / number, self._outlook.mean_context_tokens, mean)
-        first = SIZE_GRID.index(cycle.first_prompt + self._answer)
-        counts[:, first] += self._upto["sampler"][0]
-        return counts
+    def _contexts(self) -> Array:
+        """Shares of sizes of what comes back: contexts of those that live, grown by as much as the means say."""
+        outlook, (requests, _, prompts) = self._outlook, self._come.second.max(axis=1).tolist()
+        contexts, number = outlook.expected.contexts, float(outlook.expected.totals[4])
+        if number <= 0.0 or requests <= 0.0:
+            return np.zeros(len(contexts))
+        mean = prompts / requests + outlook.cycle.answer_tokens
+        return scaled(contexts / number, outlook.mean_context_tokens, mean)
 
     def quantiles(self, spread: Array) -> tuple[Sums, Sums]:
         """Arrivals, and all.
@@ -72,49 +129,39 @@ class AdmissionDemand:
         Args:
             spread: float64[H, 3], quantiles of the compound sum of ``counts``.
         """
-        burst_by = self._outlook.burst_by
-        comes = burst_by[:, None] > 1.0 - QUANTILES
-        whole = np.where(burst_by > 0.0, self._burst_tokens / np.maximum(burst_by, 1e-9), 0.0)
-        upto = self._upto["second"] + self._upto["sampler"]
-        later = upto[2] + upto[0] * self._answer
-        random = self.mean - self.sure - self._burst_tokens
-        middle = matched(spread, self.counts, random) + self.sure[:, None] + comes * whole[:, None]
-        arrivals = Sums(self.mean, widen(middle, LATER_ERROR * later))
+        come, answer = self._come, self._outlook.cycle.answer_tokens
+        later = self._share * (come.second[2] + come.sampler[2] + answer * (come.second[0] + come.sampler[0]))
+        quantiles = arrived(spread, self.counts, self.mean, self.sure, self._burst, self._outlook.burst_by, later)
+        arrivals = Sums(self.mean, quantiles)
         return arrivals, self._total(arrivals)
 
     def _total(self, arrivals: Sums) -> Sums:
         """Queue and arrivals; the queue's own uncertainty widens the spread."""
-        chance, size = self._admitted_by, self._waiting
         # One request more or less, and a service rate that is known to about a seventh.
-        mean_size = float(size.mean()) if len(size) else 0.0
-        variance = (chance * (1.0 - chance)) @ (size * size) + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (
-            self.queue > 0
-        )
+        mean_size = float(self._waiting.mean()) if len(self._waiting) else 0.0
+        variance = self._variance + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (self.queue > 0)
         quantiles = widen(arrivals.quantiles, np.sqrt(variance))
         return Sums(arrivals.mean + self.queue, quantiles + self.queue[:, None])
 
     def kv_need(self) -> Sums:
         """The peak of the KV that decode holds, within each horizon."""
-        outlook, at = self._outlook, self._steps.bin_at
-        streams = outlook.streams
-        context = outlook.mean_context_tokens + outlook.mean_new_tokens + self._answer
-        path = np.maximum.accumulate(streams.kv + outlook.burst.kv)
-        peak = np.maximum(path, outlook.resident)[at] + self._lift(context)
+        outlook, streams = self._outlook, self._outlook.streams
+        context = outlook.mean_context_tokens + outlook.mean_new_tokens + outlook.cycle.answer_tokens
+        kv = streams.kv + outlook.burst.kv
+        peak = _peak(kv, streams.batch, outlook.resident, self._steps.bin_at, self._independent(), context)
         # Sums of chances that are all but certain come out below nothing by their rounding.
-        variance = np.maximum(outlook.expected.finish_variance + self._come * context**2, 0.0)
-        return Sums(peak, np.maximum(peak[:, None] + np.sqrt(variance)[:, None] * _Z, 0.0))
+        variance = np.maximum(outlook.expected.finish_variance + self._admitted * context**2, 0.0)
+        level = np.repeat(peak[:, None], 3, axis=1)
+        return Sums(peak, np.maximum(widen(level, np.sqrt(variance)), 0.0))
 
-    def _lift(self, context: float) -> Array:
-        """How far the peak lies above the highest mean, for a batch that comes and goes like a Poisson number.
+    def _independent(self) -> Array:
+        """How many levels within each horizon are taken as independent: those one stay of a request apart.
 
-        The largest of n independent normal levels is about ``sqrt(2 ln n)`` deviations up; levels one stay apart are
-        taken as independent. While requests wait, what leaves is replaced at once and the level does not fluctuate so.
+        One while requests wait, since what leaves is replaced at once and the level does not fluctuate.
         """
         if self._outlook.queue.saturated:
-            return np.zeros(len(self._steps.at))
+            return np.ones(len(self._steps.at))
         learner = self._learner
-        stay_s = self._answer / learner.output_rate.value + learner.prefill_latency_s.value
-        independent = np.maximum(self._steps.horizons_s / max(stay_s, 1.0), 1.0)
-        level_sd = context * np.sqrt(np.maximum.accumulate(self._outlook.streams.batch)[self._steps.bin_at])
-        lift: Array = np.sqrt(2.0 * np.log(independent)) * level_sd
-        return lift
+        stay_s = self._outlook.cycle.answer_tokens / learner.output_rate.value + learner.prefill_latency_s.value
+        independent: Array = np.maximum(self._steps.horizons_s / max(stay_s, 1.0), 1.0)
+        return independent

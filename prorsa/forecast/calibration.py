@@ -1,8 +1,14 @@
 """Online: a forecast combined with the demand series, and its quantiles corrected, by what came of earlier ones."""
 
-import math
-from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prorsa.forecast.jit import compiled
+
+Array = NDArray[np.float64]
 
 MAX_LOG_WIDTH: Final = 2.5
 DISAGREEMENTS: Final = (0.1, 0.3)
@@ -62,8 +68,62 @@ class Corrected(NamedTuple):
     mended: float = 1.0
 
 
-class Combiner:
-    """The median as a weighted mean of several forecasts, and widths that are right on average.
+class Outcome(NamedTuple):
+    """A forecast of the combiner of number ``which`` that was ``raw``, and ``said`` after correction, and came out as
+    ``actual``, ``after_s`` later.
+    """
+
+    which: int
+    raw: Raw
+    said: Corrected
+    actual: float
+    after_s: float
+
+
+class Kind(NamedTuple):
+    """What a combiner combines.
+
+    Attributes:
+        horizon_s: length of the windows.
+        wide: whether the forecast's own widths are known to be too small in transients.
+        sharpness: the power of the errors that weights go by.
+        lean: independent windows that the forecast's being right on average is worth.
+    """
+
+    horizon_s: float
+    wide: bool = False
+    sharpness: float = 4.0
+    lean: float = 2.0
+
+
+class _Learnt(NamedTuple):
+    """What n combiners have learnt; experts are the forecast, the forecast mended, and the series.
+
+    Attributes:
+        horizon_s, sharpness: float64[n], of their kinds; ``lean`` float64[n], seconds.
+        keep: float64[n], what is left of a window that settled a second ago.
+        errors, weights: float64[n, cells, experts].
+        came, expected, windows: float64[n], tokens that arrived and that were expected to, over so many windows.
+        log_widths: float64[n, cells, 2], below and above the median, on top of what is ``shared``, float64[n, 2].
+        settles_s: float64[n], how long windows take to settle.
+    """
+
+    horizon_s: Array
+    sharpness: Array
+    lean: Array
+    keep: Array
+    errors: Array
+    weights: Array
+    came: Array
+    expected: Array
+    windows: Array
+    log_widths: Array
+    shared: Array
+    settles_s: Array
+
+
+class Combiners:
+    """Medians as weighted means of several forecasts, and widths that are right on average.
 
     The experts are the forecast itself, the forecast with its arrivals multiplied by what they were short of lately
     (the ratio of sums over the settled windows that are not forgotten, leaning on 1: windows overlap, so that one of
@@ -78,105 +138,145 @@ class Combiner:
     on average, since large requests, which make a window miss, also make it settle later.
 
     Args:
-        horizon_s: length of the windows.
+        kinds: what each combiner combines; they learn apart, and are kept together since a tick asks all of them.
         series: how many baselines there are.
-        wide: whether the forecast's own widths are known to be too small in transients.
-        sharpness: the power of the errors that weights go by.
-        lean: independent windows that the forecast's being right on average is worth.
     """
 
-    def __init__(
-        self, horizon_s: float, series: int, *, wide: bool = False, sharpness: float = 4.0, lean: float = 2.0
-    ) -> None:
-        self._sharpness = sharpness
-        self._keep = math.exp(-1.0 / max(FORGET_S, 4.0 * horizon_s))
-        self._horizon_s = horizon_s
-        self._lean = lean * horizon_s
-        self._errors = [
-            [PRIOR_WINDOWS * own] * 2 + [PRIOR_WINDOWS * other] * series
-            for own, other in zip(_OWN_ERROR, _SERIES_ERROR, strict=True)
-        ]
-        self._weights = [_weights(errors, sharpness) for errors in self._errors]
-        self._came = self._expected = self._windows = 0.0
-        self._log_widths = [[_WIDE * wide * (cell < STEADY)] * 2 for cell in range(len(_OWN_ERROR))]
-        self._shared = [0.0, 0.0]
-        self._settles_s = horizon_s
+    def __init__(self, kinds: Sequence[Kind], series: int) -> None:
+        horizon_s, wide, sharpness, lean = np.array(kinds, np.float64).T
+        n, cells = len(kinds), len(_OWN_ERROR)
+        errors = PRIOR_WINDOWS * np.column_stack([_OWN_ERROR] * 2 + [_SERIES_ERROR] * series)
+        in_transients = np.arange(cells) < STEADY
+        self._learnt = _Learnt(
+            horizon_s=horizon_s,
+            sharpness=sharpness,
+            lean=lean * horizon_s,
+            keep=np.exp(-1.0 / np.maximum(FORGET_S, 4.0 * horizon_s)),
+            errors=np.repeat(errors[None], n, axis=0),
+            weights=np.zeros((n, *errors.shape)),
+            came=np.zeros(n),
+            expected=np.zeros(n),
+            windows=np.zeros(n),
+            log_widths=np.repeat((_WIDE * wide[:, None] * in_transients)[:, :, None], 2, axis=2),
+            shared=np.zeros((n, 2)),
+            settles_s=horizon_s.copy(),
+        )
+        for which in range(n):
+            for cell in range(cells):
+                _weigh(self._learnt, which, cell)
 
-    def correct(self, raw: Raw) -> Corrected:
-        """The quantiles as of today; none is below 0."""
-        cell, mended = _cell(raw), self._mended()
-        p50, p50_arrivals = _medians(raw, mended, self._weights[cell])
-        low, high = self._widths(cell)
-        return Corrected(max(p50 - raw.below * low, 0.0), p50, p50 + raw.above * high, p50_arrivals, mended)
+    def correct(self, which: Sequence[int], raws: Sequence[Raw]) -> list[Corrected]:
+        """The quantiles as of today, of forecasts for so many combiners; none is below 0."""
+        said = _correct(self._learnt, np.array(which), np.array([_flat(raw) for raw in raws]))
+        return [Corrected(*row) for row in said.tolist()]
 
-    def learn(self, raw: Raw, said: Corrected, actual: float, after_s: float) -> None:
-        """Learn from a forecast that was ``raw``, and ``said`` after correction, and came out ``after_s`` later."""
-        self._learn_widths(_cell(raw), after_s, actual < said.p10, actual > said.p90)
-        self._came = self._came * self._keep + max(actual - raw.known, 0.0)
-        self._expected = self._expected * self._keep + raw.p50_arrivals
-        self._windows = self._windows * self._keep + 1.0
-        own = raw.known + raw.p50_arrivals
-        scale = max(actual, 0.5 * own)
-        if scale <= 0.0:
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn from what came of earlier forecasts."""
+        if not outcomes:
             return
-        cell, points = _cell(raw), (own, raw.known + raw.p50_arrivals * said.mended, *raw.series)
-        self._errors[cell] = [
-            error * self._keep + abs(point - actual) / scale
-            for error, point in zip(self._errors[cell], points, strict=True)
-        ]
-        self._weights[cell] = _weights(self._errors[cell], self._sharpness)
-
-    def _mended(self) -> float:
-        """What the arrivals were short of: of all that came over all that was expected."""
-        if self._expected <= 0.0:
-            return 1.0
-        lean = self._lean * self._expected / self._windows
-        ratio = (self._came + lean) / (self._expected + lean)
-        return min(max(ratio, 1.0 / _MOST_MENDED), _MOST_MENDED)
-
-    def _widths(self, cell: int) -> tuple[float, float]:
-        """Factors of the widths below and above."""
-        (below, above), (shared_below, shared_above) = self._log_widths[cell], self._shared
-        return _width(below + shared_below), _width(above + shared_above)
-
-    def _learn_widths(self, cell: int, after_s: float, *missed: bool) -> None:
-        self._settles_s += (1.0 - self._keep) * (after_s - self._settles_s)
-        rate, own, shared = _WIDTH_RATE / max(self._horizon_s, self._settles_s), self._log_widths[cell], self._shared
-        for side, miss in enumerate(missed):
-            at = own[side] + shared[side]
-            step = min(max(at + rate * (miss - 0.1), -MAX_LOG_WIDTH), MAX_LOG_WIDTH) - at
-            own[side] += (1.0 - _SHARED_STEP) * step
-            shared[side] += _SHARED_STEP * step
+        which, raws, said, actual, after_s = zip(*outcomes, strict=True)
+        _learn(
+            self._learnt,
+            np.array(which),
+            np.array([_flat(raw) for raw in raws]),
+            np.array(said),
+            np.array(actual),
+            np.array(after_s),
+        )
 
 
-def _width(log_width: float) -> float:
-    return math.exp(min(max(log_width, -MAX_LOG_WIDTH), MAX_LOG_WIDTH))
+_KNOWN, _ARRIVALS, _BELOW, _ABOVE, _TRANSIENT, _SERIES = range(6)
+"""Columns of a flat forecast; from the last on the series."""
+_P10, _P50, _P90, _P50_ARRIVALS, _MENDED = range(5)
+"""Columns of a corrected one."""
 
 
-def _medians(raw: Raw, mended: float, weights: list[float]) -> tuple[float, float]:
-    """Of the total, and of its arrivals."""
-    known, arrivals = raw.known, raw.p50_arrivals
-    own, own_mended, *others = weights
-    later = (own + own_mended * mended) * arrivals
-    total = (own + own_mended) * known + later
-    for weight, value in zip(others, raw.series, strict=True):
-        total += weight * value
-        later += weight * max(value - known, 0.0)
-    return total, later
+def _flat(raw: Raw) -> tuple[float, ...]:
+    return (raw.known, raw.p50_arrivals, raw.below, raw.above, raw.transient, *raw.series)
 
 
-def _weights(errors: list[float], sharpness: float) -> list[float]:
-    """Weights of forecasters by their errors; they sum to 1."""
-    least = max(min(errors), 1e-9)
-    weights: list[float] = [(max(error, least) / least) ** -sharpness for error in errors]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
-
-
-def _cell(raw: Raw) -> int:
+@compiled
+def _cell(raw: Array) -> int:
     """The phase, and in transients the class of how far the forecast and the middle one of the series are apart."""
-    if not raw.transient:
+    if not raw[_TRANSIENT]:
         return STEADY
-    own, other = raw.known + raw.p50_arrivals, sorted(raw.series)[len(raw.series) // 2]
-    apart = abs(own - other) / max(own, other, 1.0)
-    return bisect_right(DISAGREEMENTS, apart)
+    series = np.sort(raw[_SERIES:])
+    own, other = raw[_KNOWN] + raw[_ARRIVALS], series[len(series) // 2]
+    apart, cell = abs(own - other) / max(own, other, 1.0), 0
+    for bound in DISAGREEMENTS:
+        cell += apart >= bound
+    return cell
+
+
+@compiled
+def _weigh(of: _Learnt, which: int, cell: int) -> None:
+    """Weights of forecasters by their errors; they sum to 1."""
+    errors, weights = of.errors[which, cell], of.weights[which, cell]
+    least = max(errors.min(), 1e-9)
+    for expert in range(len(errors)):
+        weights[expert] = (max(errors[expert], least) / least) ** -of.sharpness[which]
+    weights /= weights.sum()
+
+
+@compiled
+def _mended(of: _Learnt, which: int) -> float:
+    """What the arrivals were short of: of all that came over all that was expected."""
+    if of.expected[which] <= 0.0:
+        return 1.0
+    lean = of.lean[which] * of.expected[which] / of.windows[which]
+    ratio = (of.came[which] + lean) / (of.expected[which] + lean)
+    return float(min(max(ratio, 1.0 / _MOST_MENDED), _MOST_MENDED))
+
+
+@compiled
+def _correct(of: _Learnt, which: NDArray[np.intp], raws: Array) -> Array:
+    out = np.empty((len(raws), 5))
+    for n in range(len(raws)):
+        raw, row = raws[n], which[n]
+        cell, mended = _cell(raw), _mended(of, row)
+        weights, known, arrivals = of.weights[row, cell], raw[_KNOWN], raw[_ARRIVALS]
+        # The median of what arrives, and of all.
+        later = (weights[0] + weights[1] * mended) * arrivals
+        total = (weights[0] + weights[1]) * known + later
+        for expert in range(2, len(weights)):
+            value = raw[_SERIES + expert - 2]
+            total += weights[expert] * value
+            later += weights[expert] * max(value - known, 0.0)
+        log_widths = np.minimum(np.maximum(of.log_widths[row, cell] + of.shared[row], -MAX_LOG_WIDTH), MAX_LOG_WIDTH)
+        below, above = raw[_BELOW] * np.exp(log_widths[0]), raw[_ABOVE] * np.exp(log_widths[1])
+        out[n, _P10], out[n, _P50], out[n, _P90] = max(total - below, 0.0), total, total + above
+        out[n, _P50_ARRIVALS], out[n, _MENDED] = later, mended
+    return out
+
+
+@compiled
+def _learn_widths(of: _Learnt, which: int, cell: int, after_s: float, missed: tuple[bool, bool]) -> None:
+    of.settles_s[which] += (1.0 - of.keep[which]) * (after_s - of.settles_s[which])
+    rate = _WIDTH_RATE / max(of.horizon_s[which], of.settles_s[which])
+    own, shared = of.log_widths[which, cell], of.shared[which]
+    for side in range(2):
+        at = own[side] + shared[side]
+        step = min(max(at + rate * (missed[side] - 0.1), -MAX_LOG_WIDTH), MAX_LOG_WIDTH) - at
+        own[side] += (1.0 - _SHARED_STEP) * step
+        shared[side] += _SHARED_STEP * step
+
+
+@compiled
+def _learn(of: _Learnt, which: NDArray[np.intp], raws: Array, said: Array, actuals: Array, after_s: Array) -> None:
+    for n in range(len(raws)):
+        raw, row, actual = raws[n], which[n], actuals[n]
+        known, arrivals, cell, keep = raw[_KNOWN], raw[_ARRIVALS], _cell(raw), of.keep[row]
+        _learn_widths(of, row, cell, after_s[n], (actual < said[n, _P10], actual > said[n, _P90]))
+        of.came[row] = of.came[row] * keep + max(actual - known, 0.0)
+        of.expected[row] = of.expected[row] * keep + arrivals
+        of.windows[row] = of.windows[row] * keep + 1.0
+        scale = max(actual, 0.5 * (known + arrivals))
+        if scale <= 0.0:
+            continue
+        errors = of.errors[row, cell]
+        for expert in range(len(errors)):
+            point = raw[_SERIES + expert - 2]
+            if expert < 2:
+                point = known + arrivals * (said[n, _MENDED] if expert == 1 else 1.0)
+            errors[expert] = errors[expert] * keep + abs(point - actual) / scale
+        _weigh(of, row, cell)

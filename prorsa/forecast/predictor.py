@@ -1,5 +1,6 @@
 """The predictor: events in, a forecast each tick out. Pure: no I/O, no clock, no randomness."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,12 +12,13 @@ from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
 from prorsa.forecast.baselines import BaselineSet
-from prorsa.forecast.calibration import MENDED_LEAN, SHARPNESS, Combiner, Raw
+from prorsa.forecast.calibration import MENDED_LEAN, SHARPNESS, Combiners, Kind, Outcome, Raw
 from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
-from prorsa.forecast.demand import QUANTILES, SIZES, PrefillDemand, Sums
+from prorsa.forecast.demand import PrefillDemand
 from prorsa.forecast.early import EarlyActuals
 from prorsa.forecast.frame import Frame, as_seen, with_totals
+from prorsa.forecast.horizons import QUANTILES, SIZES, ByHorizon, Sums, by_horizon
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.phases import TRANSIENT, PhaseTracker
 from prorsa.forecast.plan import RunPlan
@@ -84,17 +86,10 @@ class Predictor:
         self._lookout = Lookout(self._steps, self._learner, self._plan, self.table.ranks)
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
-        self._combiners = {
-            (target, h): Combiner(
-                h,
-                len(BaselineSet.NAMES),
-                wide=target == "prefill",
-                sharpness=SHARPNESS[target],
-                lean=MENDED_LEAN[target],
-            )
-            for target in TARGETS
-            for h in horizons_s
-        }
+        self._keys = tuple((target, horizon_s) for target in TARGETS for horizon_s in horizons_s)
+        kinds = [Kind(h, target == "prefill", SHARPNESS[target], MENDED_LEAN[target]) for target, h in self._keys]
+        self._combiners = Combiners(kinds, len(BaselineSet.NAMES))
+        self._combiner_of = {key: which for which, key in enumerate(self._keys)}
         self._phases = PhaseTracker()
         self._transient = True
         self._share_corrections()
@@ -144,7 +139,7 @@ class Predictor:
         for horizon_s in set(self.config.horizons_s) - set(scored) if scored else ():
             nearest = min(scored, key=lambda other: abs(other - horizon_s))
             for target in ("prefill", "kv_need"):  # decode admissions are learnt from early, at every horizon
-                self._combiners[target, horizon_s] = self._combiners[target, nearest]
+                self._combiner_of[target, horizon_s] = self._combiner_of[target, nearest]
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -223,24 +218,34 @@ class Predictor:
         ranks.computed(done, sent, (prompts - queue.tokens[of], prompts), self._serving, since_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
+        outcomes: list[Outcome] = []
         for row, made in settled:
             self.scores.add(row)
             # Admissions were learnt from when their window ended: they settle with the last answer.
             if row.actual > 0 and row.target != "decode_admission":
-                after_s = t_s - row.tick_ns / NS_PER_S
-                self._combiners[row.target, row.horizon_s].learn(made.raw, made.corrected, row.actual, after_s)
+                which, after_s = self._combiner_of[row.target, row.horizon_s], t_s - row.tick_ns / NS_PER_S
+                outcomes.append(Outcome(which, made.raw, made.corrected, row.actual, after_s))
+        self._combiners.learn(outcomes)
 
     def _learn_early(self, t_s: float) -> None:
-        for horizon_s, made, actual in self._early.tick(t_s, self._learner.admitted_tokens):
-            if actual > 0:
-                self._combiners["decode_admission", horizon_s].learn(made.raw, made.corrected, actual, horizon_s)
+        self._combiners.learn(
+            [
+                Outcome(self._combiner_of["decode_admission", h], made.raw, made.corrected, actual, h)
+                for h, made, actual in self._early.tick(t_s, self._learner.admitted_tokens)
+                if actual > 0
+            ]
+        )
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
     def _forecast(self, t_ns: int, outlook: Outlook, settled: tuple[Settled, ...]) -> Frame:
         learner, steps, queue = self._learner, self._steps, outlook.queue
-        prefill = PrefillDemand(steps, learner, outlook)
-        admission = AdmissionDemand(steps, learner, outlook)
+        streams, burst = outlook.streams, outlook.burst
+        come = by_horizon(
+            streams.tool, streams.box, streams.second, streams.sampler, burst.second, burst.sampler, steps.bin_at
+        )
+        prefill = PrefillDemand(learner, outlook, come)
+        admission = AdmissionDemand(steps, learner, outlook, come)
         spread = compound_quantiles(np.concatenate([prefill.counts, admission.counts]), SIZES, QUANTILES)
         horizons, backlog, kv_need = len(steps.at), queue.backlog_tokens, admission.kv_need()
         sums: tuple[tuple[ForecastTarget, list[float], Sums, Sums], ...] = (
@@ -248,14 +253,13 @@ class Predictor:
             ("decode_admission", admission.queue.tolist(), *admission.quantiles(spread[horizons:])),
             ("kv_need", [0.0] * horizons, kv_need, kv_need),
         )
-        made: dict[tuple[ForecastTarget, float], Made] = {}
-        out = self._by_source(prefill, admission, backlog, queue.retry_tokens)
-        for target, known, arrivals, total in sums:
-            out += self._totals(target, known, arrivals, total, made)
+        out, made = self._by_source(prefill, admission, backlog, queue.retry_tokens), self._combine(sums)
+        for (target, horizon_s), one in made.items():
+            out += _rows(target, horizon_s, one)
         for horizon_s in self.config.horizons_s:
             self._early.made(t_ns / NS_PER_S, horizon_s, made["decode_admission", horizon_s])
         self._keeper.made({key: value for key, value in made.items() if key[1] in self.config.scored_s})
-        return self._frame(t_ns, tuple(out), settled, outlook, prefill)
+        return self._frame(t_ns, tuple(out), settled, outlook, come)
 
     def _by_source(
         self, prefill: PrefillDemand, admission: AdmissionDemand, backlog: float, retries: float
@@ -272,31 +276,31 @@ class Predictor:
         ready = zip(horizons_s, admission.queue.tolist(), strict=True)
         return rows + [ForecastRow("decode_admission", horizon_s, "ready", mean) for horizon_s, mean in ready]
 
-    def _totals(
-        self,
-        target: ForecastTarget,
-        known: list[float],
-        arrivals: Sums,
-        total: Sums,
-        made: dict[tuple[ForecastTarget, float], Made],
-    ) -> list[ForecastRow]:
-        """The rows of a target's baselines, totals and arrivals; what was ``made`` of each horizon is added to that."""
-        rows: list[ForecastRow] = []
-        baselines, transient = self._baselines[target], self._transient
-        means, medians, quantiles = arrivals.mean.tolist(), arrivals.quantiles[:, 1].tolist(), total.quantiles.tolist()
-        for h, horizon_s in enumerate(self.config.horizons_s):
-            series = baselines.over(horizon_s, known[h] if target == "prefill" else 0.0)
-            if target == "kv_need":
-                series = {name: value / horizon_s for name, value in series.items()}
-            low, middle, high = quantiles[h]
-            raw = Raw(known[h], medians[h], middle - low, high - middle, tuple(series.values()), transient)
-            now, mean = self._combiners[target, horizon_s].correct(raw), known[h] + means[h]
-            rows += [ForecastRow(target, horizon_s, name, value) for name, value in series.items()]
-            rows.append(ForecastRow(target, horizon_s, "total", mean, now.p10, now.p50, now.p90))
-            if target != "kv_need":
-                rows.append(ForecastRow(target, horizon_s, "arrivals", means[h], p50=now.p50_arrivals))
-            made[target, horizon_s] = Made(mean, now, raw, series)
-        return rows
+    def _combine(
+        self, sums: Iterable[tuple[ForecastTarget, list[float], Sums, Sums]]
+    ) -> dict[tuple[ForecastTarget, float], Made]:
+        """The forecasts of each target and horizon, from its known part, its arrivals and its total."""
+        means: list[float] = []
+        series: list[dict[str, float]] = []
+        raws: list[Raw] = []
+        for target, known, arrivals, total in sums:
+            medians, quantiles = arrivals.quantiles[:, 1].tolist(), total.quantiles.tolist()
+            means += arrivals.mean.tolist()
+            for h, horizon_s in enumerate(self.config.horizons_s):
+                values = self._baselines[target].over(horizon_s, known[h] if target == "prefill" else 0.0)
+                if target == "kv_need":
+                    values = {name: value / horizon_s for name, value in values.items()}
+                low, middle, high = quantiles[h]
+                series.append(values)
+                raws.append(
+                    Raw(known[h], medians[h], middle - low, high - middle, tuple(values.values()), self._transient)
+                )
+        said = self._combiners.correct([self._combiner_of[key] for key in self._keys], raws)
+        made = zip(means, raws, said, series, strict=True)
+        return {
+            key: Made(raw.known + mean, mean, now, raw, values)
+            for key, (mean, raw, now, values) in zip(self._keys, made, strict=True)
+        }
 
     def _frame(
         self,
@@ -304,7 +308,7 @@ class Predictor:
         out: tuple[ForecastRow, ...],
         settled: tuple[Settled, ...],
         outlook: Outlook,
-        prefill: PrefillDemand,
+        come: ByHorizon,
     ) -> Frame:
         queue, context = outlook.queue, outlook.mean_context_tokens
         decoding, kv_tokens = outlook.expected.totals[1:3]
@@ -323,6 +327,16 @@ class Predictor:
             mean_prefix_tokens=max(context - outlook.mean_new_tokens, 0.0),
             mean_output_tokens=outlook.cycle.answer_tokens,
             request_output_tokens_per_s=self._learner.output_rate.value,
-            requests_per_s=float(prefill.requests.mean()),
-            arrivals_per_s=tuple(prefill.per_bin.tolist()),
+            requests_per_s=float(come.requests.mean()),
+            arrivals_per_s=tuple(come.tokens.tolist()),
         )
+
+
+def _rows(target: ForecastTarget, horizon_s: float, made: Made) -> list[ForecastRow]:
+    """The rows of baselines, total and arrivals."""
+    now = made.corrected
+    rows = [ForecastRow(target, horizon_s, name, value) for name, value in made.baselines.items()]
+    rows.append(ForecastRow(target, horizon_s, "total", made.mean, now.p10, now.p50, now.p90))
+    if target != "kv_need":
+        rows.append(ForecastRow(target, horizon_s, "arrivals", made.mean_arrivals, p50=now.p50_arrivals))
+    return rows

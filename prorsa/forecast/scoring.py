@@ -30,9 +30,12 @@ TARGETS: Final[tuple[ForecastTarget, ...]] = ("prefill", "decode_admission", "kv
 
 
 class Made(NamedTuple):
-    """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``raw`` is what it was before correction."""
+    """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``raw`` is what it was before correction;
+    ``mean_arrivals`` what its arrivals add to what was known.
+    """
 
     mean: float
+    mean_arrivals: float
     corrected: Corrected
     raw: Raw
     baselines: dict[str, float]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prorsa.forecast.calibration import Combiner, Raw
+from prorsa.forecast.calibration import Combiners, Kind, Outcome, Raw
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.models import SIZE_GRID
 
@@ -39,6 +39,19 @@ def test_the_median_of_a_rare_giant_is_not_its_mean():
 
 def test_nothing_expected_is_nothing():
     assert compound_quantiles(np.zeros((2, SIZE_GRID.bins)), SIZES, Q) == pytest.approx(np.zeros((2, 3)))
+
+
+class Combiner:
+    """The only one of its kind."""
+
+    def __init__(self, horizon_s, series):
+        self._all = Combiners([Kind(horizon_s)], series)
+
+    def correct(self, raw):
+        return self._all.correct([0], [raw])[0]
+
+    def learn(self, raw, said, actual, after_s):
+        self._all.learn([Outcome(0, raw, said, actual, after_s)])
 
 
 def settle_late(combiner, draws, delay):

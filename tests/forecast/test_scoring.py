@@ -26,7 +26,7 @@ def request(ready_s, prompt=1000):
 
 
 def made(p50=0.0):
-    return Made(p50, Corrected(p50, p50, p50, p50), Raw(0.0, p50, 0.0, 0.0, ()), {})
+    return Made(p50, p50, Corrected(p50, p50, p50, p50), Raw(0.0, p50, 0.0, 0.0, ()), {})
 
 
 class Script:

@@ -7,15 +7,16 @@ import sys
 import pytest
 
 SCRIPT = """
-import json, sys
+import importlib, json, pkgutil
+import prorsa.forecast
 from prorsa.cluster.scenario import load_scenario
-from prorsa.forecast import compound, flow, generations, ranks, scan, tables, waiting
 from prorsa.forecast.warm import warm_up
 from prorsa.run import make_plan
 from prorsa.simulate import simulate
 
 def compiled():
-    rooms = compound, flow, generations, ranks, scan, tables, waiting
+    names = [found.name for found in pkgutil.iter_modules(prorsa.forecast.__path__, "prorsa.forecast.")]
+    rooms = [importlib.import_module(name) for name in names]
     kernels = {f"{m.__name__}.{n}": f for m in rooms for n, f in vars(m).items()}
     return {name: len(kernel.signatures) for name, kernel in kernels.items() if hasattr(kernel, "signatures")}
 
