@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid, Recent
 from prorsa.forecast.scan import LENGTHS, length_class
-from prorsa.forecast.tables import loss_chances, transition_chances
+from prorsa.forecast.tables import end_chances, length_factors, loss_chances, transition_chances
 from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
@@ -109,11 +109,9 @@ class EndModel:
 
     def refresh(self) -> None:
         """Take in what was added."""
-        pooled = (self._finished.sum() + self._prior) / (self._risk.sum() + 1.0)
-        by_class = (self._finished.sum(axis=1) + pooled * self._strength) / (self._risk.sum(axis=1) + self._strength)
-        by_turn = (self._finished + self._strength * by_class[:, None]) / (self._risk + self._strength)
-        by_context = self._cut / (self._context_risk + 2.0)
-        self.tables = EndTables(by_turn, by_context)
+        self.tables = EndTables(
+            *end_chances(self._risk, self._finished, self._context_risk, self._cut, self._prior, self._strength)
+        )
 
 
 class Growth:
@@ -180,11 +178,7 @@ class AnswerLengths:
 
     def refresh(self) -> None:
         """Take in what was added: then ``factor`` is float64[workloads, length classes]."""
-        usual = self._usual.sum(axis=1) / np.maximum(self._number.sum(axis=1), 1e-9)
-        prior = self._strength * usual[:, None] + 1e-9
-        # Of what is usual only the proportions count: it is learnt from answers over these factors.
-        level = (self._put_out.sum(axis=1) + 1e-9) / ((self._usual * self._typical).sum(axis=1) + 1e-9)
-        self.factor = (self._put_out / level[:, None] + prior * self._typical) / (self._usual + prior)
+        self.factor = length_factors(self._usual, self._put_out, self._number, self._typical, self._strength)
 
 
 class LossTables(NamedTuple):
@@ -243,7 +237,5 @@ class LossModel:
 
     def refresh(self) -> None:
         """Take in what was added."""
-        chance = loss_chances(self._seen, self._lost, self._prior, self._STRENGTH)
-        pooled = (self._gone.sum(axis=1, keepdims=True) + 0.9) / (self._lost.sum(axis=1, keepdims=True) + 1.0)
-        share = (self._gone + self._STRENGTH * pooled) / (self._lost + self._STRENGTH)
-        self.tables = LossTables(chance, np.minimum(share, 1.0), self._centres)
+        chance, share = loss_chances(self._seen, self._lost, self._gone, self._prior, self._STRENGTH)
+        self.tables = LossTables(chance, share, self._centres)

@@ -33,6 +33,8 @@ _PRIORS: Final[dict[Wait, Prior]] = {
 }
 _KEEP_CLASSES: Final = 0.99
 """How the mix of classes of what is dispatched forgets, a dispatch."""
+_UNKNOWN_CLASS: Final = np.array([1e-9] + [0.0] * (MAX_WORKLOADS - 1))
+"""Dispatches that are taken as seen before any was: of no known class."""
 _MOMENT_S: Final = 1.0
 """While a prompt waits for less than this, hardly anything is evicted: what is missing elsewhere is at home."""
 
@@ -58,6 +60,8 @@ class Learner:
         replaced: dispatches an ended trajectory.
         new_wait_s: how long a request that arrives now will wait, as of the last tick.
         mean_output_tokens: of an answer, as of the last tick.
+        classes: float64[classes], shares of the workload classes in what is dispatched, as of the last tick; all
+            unknown before anything was.
     """
 
     def __init__(self, keys: WaitKeys, scores: ScoreKeeper) -> None:
@@ -101,6 +105,7 @@ class Learner:
         self._dispatched = 0
         self._ended = 0
         self._dispatched_of = np.zeros(MAX_WORKLOADS)
+        self.classes = np.ones(1)
 
     # --- the sink ---------------------------------------------------------------------------------------------------
 
@@ -264,14 +269,8 @@ class Learner:
         self.moves.refresh()
         self.wait_losses.refresh()
         self.ends.refresh()
-
-    @property
-    def classes(self) -> Array:
-        """float64[classes], shares of the workload classes in what is dispatched; all unknown before anything was."""
-        of = self._dispatched_of[: len(self.keys.workloads)].copy()
-        of[0] += 1e-9
-        shares: Array = of / of.sum()
-        return shares
+        of = self._dispatched_of[: len(keys.workloads)] + _UNKNOWN_CLASS[: len(keys.workloads)]
+        self.classes = of / of.sum()
 
     @property
     def computed_s(self) -> float:

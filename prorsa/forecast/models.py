@@ -159,6 +159,7 @@ class HazardModel:
         self._edges = grid.edges
         self._widths = np.diff(self._edges)
         self._prior_hazard = np.array([prior.bin_hazard(self._edges) for prior in priors])
+        self._prior_step = -np.log1p(-self._prior_hazard)
         self._strength = np.array([prior.strength for prior in priors])
         self._shrinkage = shrinkage
         self._ended = _Weights(grid.bins, half_life)
@@ -192,6 +193,7 @@ class HazardModel:
             ongoing,
             kinds,
             self._prior_hazard,
+            self._prior_step,
             self._strength,
             self._shrinkage,
             self._widths,

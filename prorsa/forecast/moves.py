@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.scan import CROWDED, MOVE_CELLS, move_cell, move_cells
+from prorsa.forecast.tables import move_chances
 
 Array = NDArray[np.float64]
 
@@ -68,15 +69,18 @@ class MoveModel:
 
     def refresh(self) -> None:
         """Take in what was added."""
-        s = self._strength
-        calm = slice(len(CROWDED), None)
-        prior = _PRIOR_CHANCE.copy()
-        prior[calm] = (self._moved[calm].sum() + s * prior[calm]) / (self._seen[calm].sum() + s)
-        chance = (self._moved + s * prior) / (self._seen + s)
-        # A prior in tokens of the size that the class has had.
-        size = self._saved / np.maximum(self._seen, 1e-9) + (self._seen <= 0.0)
-        missing = (self._gone + s * size * prior * _PRIOR_SHARE) / (self._saved + s * size)
-        self.tables = MoveTables(chance, np.minimum(missing / chance, 1.0))
+        self.tables = MoveTables(
+            *move_chances(
+                self._seen,
+                self._moved,
+                self._saved,
+                self._gone,
+                _PRIOR_CHANCE,
+                len(CROWDED),
+                _PRIOR_SHARE,
+                self._strength,
+            )
+        )
 
     def missing_of(self, crowding: float, saved_tokens: float) -> float:
         """Expected share, of what home holds, that a turn computes again because it leaves it."""

@@ -12,6 +12,10 @@ Ints = NDArray[np.int32]
 
 _UNLIKELY: Final = 1e-6
 """Weights below this are left out of mixtures."""
+_USUALLY_GONE: Final = 0.9
+"""The share of a lost context that goes, before any was seen; worth one."""
+_SURELY: Final = 1.0 - 1e-9
+"""A hazard is at most this, so that its logarithm is finite."""
 
 
 @compiled
@@ -21,6 +25,7 @@ def hazard_tables(
     ongoing: Array,
     kind: Ints,
     prior_hazard: Array,
+    prior_step: Array,
     strength: Array,
     shrinkage: float,
     widths: Array,
@@ -31,7 +36,8 @@ def hazard_tables(
         ended: float64[keys, bins], ended waits; a key's row counts ``scale`` of itself.
         ongoing: float64[keys, bins], waits under way, where they are now.
         kind: int32[keys], the kind of each key; keys below the number of kinds are those kinds themselves.
-        prior_hazard: float64[kinds, bins]; ``strength`` float64[kinds], how many waits the prior is worth.
+        prior_hazard: float64[kinds, bins]; ``prior_step`` float64[kinds, bins], what the cumulative hazard grows by in
+            each bin; ``strength`` float64[kinds], how many waits the prior is worth.
         shrinkage: how many waits its kind is worth to a key.
         widths: float64[bins].
     """
@@ -47,19 +53,24 @@ def hazard_tables(
             after += ended[k, b] * scale[k] + ongoing[k, b]
             pooled_ended[kind[k], b] += ended[k, b] * scale[k]
             pooled_reached[kind[k], b] += reached[k, b]
+    # Logarithms are what takes long here: where nothing was seen they are those of the prior, or of the kind.
+    pooled, pooled_step = prior_hazard.copy(), prior_step.copy()
+    for g in range(kinds):
+        for b in range(bins):
+            if pooled_reached[g, b] > 0.0:
+                hazard = (pooled_ended[g, b] + strength[g] * prior_hazard[g, b]) / (pooled_reached[g, b] + strength[g])
+                pooled[g, b] = min(hazard, _SURELY)
+                pooled_step[g, b] = -np.log1p(-pooled[g, b])
     cumulative, survives, slope = np.empty((keys, bins)), np.empty((keys, bins)), np.empty((keys, bins))
     mean = np.zeros(keys)
     for k in range(keys):
         g = kind[k]
-        weight = 0.0 if k < kinds else shrinkage
         so_far, survival = 0.0, 1.0
         for b in range(bins):
-            pooled = (pooled_ended[g, b] + strength[g] * prior_hazard[g, b]) / (pooled_reached[g, b] + strength[g])
-            hazard = pooled
-            if weight > 0.0:
-                hazard = (ended[k, b] * scale[k] + weight * pooled) / (reached[k, b] + weight)
-            hazard = min(hazard, 1.0 - 1e-9)
-            step = -np.log1p(-hazard)
+            hazard, step = pooled[g, b], pooled_step[g, b]
+            if k >= kinds and reached[k, b] > 0.0:
+                hazard = min((ended[k, b] * scale[k] + shrinkage * hazard) / (reached[k, b] + shrinkage), _SURELY)
+                step = -np.log1p(-hazard)
             cumulative[k, b], survives[k, b], slope[k, b] = so_far, survival, step / widths[b]
             if b < bins - 1:
                 mean[k] += survival * (1.0 - 0.5 * hazard) * widths[b]
@@ -131,11 +142,13 @@ def transition_chances(counts: Array, workload_of: Ints, classes: int, shrinkage
 
 
 @compiled
-def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Array:
-    """Chance that a context is lost by idle bin: float64[2, bins], of second prompts and of later ones.
+def loss_chances(seen: Array, lost: Array, gone: Array, prior: float, strength: float) -> tuple[Array, Array]:
+    """Chance that a context is lost by idle bin, and the share of it that goes then: float64[2, bins] each, of second
+    prompts and of later ones.
 
     Args:
-        seen, lost: float64[2, bins], contexts by how long they lay idle, and those of them that were lost.
+        seen, lost: float64[2, bins], contexts by how long they lay idle, and those of them that were lost; ``gone``
+            float64[2, bins], what was missing of these.
         prior: chance at no idle time; ``strength``, contexts that the line through the other bins is worth to a bin.
     """
     bins = seen.shape[1]
@@ -149,7 +162,12 @@ def loss_chances(seen: Array, lost: Array, prior: float, strength: float) -> Arr
         expected = chance[1, b] + max(extra, 0.0) * (1.0 - chance[1, b])
         chance[0, b] = (lost[0, b] + strength * expected) / (seen[0, b] + strength)
     _make_rise(chance[1], seen[1] + strength)
-    return chance
+    share = np.empty((2, bins))
+    for row in range(2):
+        pooled = (gone[row].sum() + _USUALLY_GONE) / (lost[row].sum() + 1.0)
+        for b in range(bins):
+            share[row, b] = min((gone[row, b] + strength * pooled) / (lost[row, b] + strength), 1.0)
+    return chance, share
 
 
 @compiled
@@ -193,6 +211,86 @@ def _through_known(seen: Array, lost: Array, prior: float) -> Array:
             line[at] = left_value + share * (value - left_value)
         left, left_value, b = right, value, right + 1
     return line
+
+
+@compiled
+def end_chances(
+    risk: Array, finished: Array, context_risk: Array, cut: Array, prior: float, strength: float
+) -> tuple[Array, Array]:
+    """Chance that a turn is the last: of its own, and because a limit cuts it off.
+
+    Args:
+        risk, finished: float64[classes, turn bins], turns by their number, and those of them that ended of their own.
+            They are shrunk by ``strength`` turns towards those of their class, and these towards all and ``prior``.
+        context_risk, cut: float64[classes, context bins], turns by their context, and those that were cut off.
+
+    Returns:
+        float64[classes, turn bins] and float64[classes, context bins].
+    """
+    everything = (finished.sum() + prior) / (risk.sum() + 1.0)
+    by_turn = np.empty(risk.shape)
+    for of in range(len(risk)):
+        by_class = (finished[of].sum() + strength * everything) / (risk[of].sum() + strength)
+        by_turn[of] = (finished[of] + strength * by_class) / (risk[of] + strength)
+    return by_turn, cut / (context_risk + 2.0)
+
+
+@compiled
+def length_factors(usual: Array, put_out: Array, number: Array, typical: Array, strength: float) -> Array:
+    """How much longer answers are than usual, by class of workloads and of turns: float64[classes, turns].
+
+    Args:
+        usual, put_out: float64[classes, turns], tokens of answers as they usually are, and as they were; ``number`` of
+            them.
+        typical: float64[classes, turns], the factors before any was seen, worth ``strength`` answers.
+    """
+    factor = np.empty(usual.shape)
+    for of in range(len(usual)):
+        prior = strength * usual[of].sum() / max(number[of].sum(), 1e-9) + 1e-9
+        # Of what is usual only the proportions count: it is learnt from answers over these factors.
+        level = (put_out[of].sum() + 1e-9) / ((usual[of] * typical[of]).sum() + 1e-9)
+        factor[of] = (put_out[of] / level + prior * typical[of]) / (usual[of] + prior)
+    return factor
+
+
+@compiled
+def move_chances(
+    seen: Array, moved: Array, saved: Array, gone: Array, prior: Array, calm: int, prior_share: float, strength: float
+) -> tuple[Array, Array]:
+    """Chance that a turn leaves its context behind, and the share of what home saves that goes: float64[cells] each.
+
+    Args:
+        seen, moved: float64[cells], turns by class of their home, and those of them that left it.
+        saved, gone: float64[cells], tokens that homes would have saved, and those of them that were missed.
+        prior: float64[cells], the chance before any was seen, worth ``strength`` turns; from cell ``calm`` on homes
+            are not crowded, and all have one. ``prior_share`` of what was saved goes then.
+    """
+    chance, share = np.empty(len(seen)), np.empty(len(seen))
+    of_calm = (moved[calm:].sum() + strength * prior[calm]) / (seen[calm:].sum() + strength)
+    for cell in range(len(seen)):
+        before = of_calm if cell >= calm else prior[cell]
+        chance[cell] = (moved[cell] + strength * before) / (seen[cell] + strength)
+        # A prior in tokens of the size that the class has had.
+        size = saved[cell] / seen[cell] if seen[cell] > 0.0 else 1.0
+        missing = (gone[cell] + strength * size * before * prior_share) / (saved[cell] + strength * size)
+        share[cell] = min(missing / chance[cell], 1.0)
+    return chance, share
+
+
+@compiled
+def wait_losses(seen: Array, held: Array, gone: Array, pooled: float, strength: float) -> Array:
+    """Share of what was held that is gone after a wait, by its length: float64[bins].
+
+    Args:
+        seen: float64[bins], waits; ``held`` float64[bins], tokens that were held at their beginning, and ``gone``
+            float64[bins] at their end.
+        pooled: share of all, worth ``strength`` waits to each bin.
+    """
+    share = np.empty(len(seen))
+    for b in range(len(seen)):
+        prior = strength * (held[b] / max(seen[b], 1e-9) if seen[b] > 0.0 else 1.0)
+        share[b] = min((gone[b] + prior * pooled) / max(held[b] + prior, 1e-9), 1.0)
+    return share
 
 
 @compiled

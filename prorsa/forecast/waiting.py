@@ -13,16 +13,13 @@ from prorsa.forecast.models import Ratio
 from prorsa.forecast.ranks import share_out
 from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
 from prorsa.forecast.siblings import FirstShare
+from prorsa.forecast.tables import wait_losses
 
 Array = NDArray[np.float64]
 
 _READY, _PREFILL = int(State.READY), int(State.PREFILL)
-_MOMENT_S: Final = 0.5
-"""How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
 _QUEUED_S: Final = 1.0
 """A request that waits for longer is in a queue."""
-_WAIT_ERROR: Final = 0.3
-"""How well the wait of one request is known, as a share of it."""
 WAITS: Final = 8
 """Ranks, by how long their queues are, that stand for all of them."""
 _MIDDLES: Final = (np.arange(WAITS) + 0.5) / WAITS
@@ -62,9 +59,7 @@ class WaitLoss:
         """Take in what was added; nothing is known to be lost before anything was."""
         held, gone = self._pooled
         pooled = gone / held if held > 0.0 else 0.0
-        mean = self._held / np.maximum(self._seen, 1e-9)
-        prior = self._STRENGTH * np.where(self._seen > 0.0, mean, 1.0)
-        self._share = np.clip((self._gone + prior * pooled) / np.maximum(self._held + prior, 1e-9), 0.0, 1.0)
+        self._share = wait_losses(self._seen, self._held, self._gone, pooled, self._STRENGTH)
 
     def after(self, wait_s: Array) -> Array:
         """Share of what the index counts as cached that is computed after waits of such lengths."""
@@ -155,15 +150,6 @@ class Queue:
     def waiting(self) -> int:
         """Requests not yet admitted."""
         return int((~self.admitted).sum())
-
-    def admitted_by(self, horizons_s: Array) -> Array:
-        """Probability that each is admitted within each horizon, float64[H, n]; 0 for those that are.
-
-        A wait is known to a share of it: the chance rises in a straight line around the expected moment.
-        """
-        spread_s = 2.0 * (_WAIT_ERROR * self.due_s + _MOMENT_S)
-        chance = (horizons_s[:, None] - self.due_s) / spread_s + 0.5
-        return np.where(self.admitted, 0.0, np.minimum(np.maximum(chance, 0.0), 1.0))
 
     def admitted_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
         """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
