@@ -33,6 +33,8 @@ class Columns:
         action: int32, the action (tool, or the class's beginning) that runs, or ran last; 0 where unknown.
         home: int32[HOMES], ranks where it was prefilled, the last first, then those of its siblings; -1 where there is
             none. ``held_tokens`` float64[HOMES], how much of its prompt each held then.
+        group: int32, the number of the group that shares its first prompt; -1 where there is none. Numbers are given
+            again once all of a group have ended.
         sibling: bool, whether another of its group has its first prompt, the same, computed before it; no longer
             once its own is sent to a worker.
         fate: how much likelier an end is than for others, by what its siblings did; see :mod:`~prorsa.forecast.fates`.
@@ -58,6 +60,7 @@ class Columns:
         self.action: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.home: NDArray[np.int32] = np.full((capacity, HOMES), -1, np.int32)
         self.held_tokens = np.zeros((capacity, HOMES))
+        self.group: NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.turn: NDArray[np.int32] = np.full(capacity, -1, np.int32)
         self.since_s = _floats(capacity)
         self.expected_s = _floats(capacity)
@@ -111,7 +114,7 @@ class Columns:
         self.state[slot] = State.DISPATCHED
         self.key[slot] = self.workload[slot] = self.action[slot] = 0
         self.turn[slot] = -1
-        self.home[slot] = -1
+        self.home[slot] = self.group[slot] = -1
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
         self.computed_tokens[slot] = self.output_tokens[slot] = 0.0
@@ -127,7 +130,19 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (*_FLOATS, *_FLAGS, "state", "key", "workload", "action", "home", "held_tokens", "turn", "fate"):
+        for name in (
+            *_FLOATS,
+            *_FLAGS,
+            "state",
+            "key",
+            "workload",
+            "action",
+            "home",
+            "held_tokens",
+            "turn",
+            "group",
+            "fate",
+        ):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE

@@ -22,6 +22,8 @@ _AHEAD_S: Final = 20.0
 """Seconds over which contexts grow that set how fast ranks are expected to be."""
 _TICK_RANKS: Final = 5.0
 """What all ranks computed in a second counts as what so many did, so that it is followed within six seconds."""
+_SHARED: Final = 1.0
+"""Tokens that are computed of a prompt that is cached: engines compute the last one again."""
 _WAITED_S: Final = 1.0
 """A request that waited for longer went to its rank as soon as that had little enough to do."""
 
@@ -143,16 +145,20 @@ def share_out(
     prompt: Array,
     home: NDArray[np.int32],
     held_tokens: Array,
+    group: NDArray[np.int32],
     admitted: NDArray[np.bool_],
     serving: NDArray[np.bool_],
 ) -> tuple[Array, Array, Array]:
     """Requests in the order in which they came, sent to ranks as the router would.
+
+    First requests of a group follow each other: where one has been sent the others find its prompt, but for a token.
 
     Args:
         tokens: float64[n], what is left to compute of each where its context is.
         prompt: float64[n], whole prompts.
         home: int32[n, homes], ranks that hold a part of its context, the last one first; -1 for none.
         held_tokens: float64[n, homes], how much of it.
+        group: int32[n], numbers of the groups whose prompt is the whole of a first request's; -1 for others.
         admitted: bool[n], whether it has been sent already: then its rank is its home.
         serving: bool[ranks], at least one of which is true.
 
@@ -161,15 +167,22 @@ def share_out(
         rank.
     """
     work, ahead, costs = np.zeros(len(serving)), np.zeros(len(tokens)), np.zeros(len(tokens))
+    led = np.full(group.max() + 1 if len(group) else 0, -1)
     for sent in (True, False):
         for i in range(len(tokens)):
             if admitted[i] != sent:
                 continue
             at, cost = home[i, 0], tokens[i]
             if not sent or at < 0 or not serving[at]:
-                at, cost = _choose(tokens[i], prompt[i], home[i], held_tokens[i], work, serving)
+                leader = led[group[i]] if not sent and group[i] >= 0 else -1
+                fresh = tokens[i] if home[i, 0] < 0 and leader < 0 else prompt[i]
+                at, cost = _choose(tokens[i], prompt[i], fresh, home[i], held_tokens[i], work, serving)
+                if leader >= 0 and work[leader] + _SHARED < work[at] + cost:
+                    at, cost = leader, _SHARED
             ahead[i], costs[i] = work[at], cost
             work[at] += cost
+            if group[i] >= 0:
+                led[group[i]] = at
     return costs, ahead, work
 
 
@@ -177,17 +190,21 @@ def share_out(
 def _choose(
     tokens: float,
     prompt: float,
+    fresh: float,
     home: NDArray[np.int32],
     held: Array,
     work: Array,
     serving: NDArray[np.bool_],
 ) -> tuple[int, float]:
-    """The rank with the least to compute before a request's first token, and what the request adds to it."""
+    """The rank with the least to compute before a request's first token, and what the request adds to it.
+
+    That is ``fresh`` where nothing of its context is.
+    """
     at, best = -1, np.inf
     for rank in range(len(serving)):
         if serving[rank] and work[rank] < best:
             at, best = rank, work[rank]
-    cost = tokens if home[0] < 0 else prompt
+    cost = fresh
     best += cost
     for h in range(len(home)):
         rank = home[h]

@@ -11,6 +11,7 @@ from prorsa.forecast.columns import Columns
 
 @dataclass(slots=True)
 class _Group:
+    number: int
     members: set[int] = field(default_factory=set)
     ranks: dict[int, float] = field(default_factory=dict)
     """Tokens of the stem that each holds."""
@@ -27,14 +28,19 @@ class Stems:
         self._columns = columns
         self._groups: dict[str, _Group] = {}
         self._of: dict[int, str] = {}
+        self._free: list[int] = []
 
     def dispatched(self, slot: int, group_id: str | None) -> None:
         """A trajectory of a group was dispatched."""
         if group_id is None:
             return
         self._of[slot] = group_id
-        group = self._groups.setdefault(group_id, _Group())
+        group = self._groups.get(group_id)
+        if group is None:
+            number = self._free.pop() if self._free else len(self._groups)
+            group = self._groups[group_id] = _Group(number)
         group.members.add(slot)
+        self._columns.group[slot] = group.number
         for rank, tokens in group.ranks.items():
             self._columns.found_at(slot, rank, tokens)
 
@@ -65,3 +71,4 @@ class Stems:
         group.members.discard(slot)
         if not group.members:
             del self._groups[group_id]
+            self._free.append(group.number)

@@ -23,6 +23,9 @@ _QUEUED_S: Final = 1.0
 WAITS: Final = 8
 """Ranks, by how long their queues are, that stand for all of them."""
 _MIDDLES: Final = (np.arange(WAITS) + 0.5) / WAITS
+_BRIEF_S: Final = 4.0
+"""Siblings follow the first of their group to its rank if their prompt takes longer: a rank that has less to do in that
+moment computes a brief one again sooner than its turn comes there."""
 _STARVED_S: Final = 0.1
 """Prefill that has less than this to do while requests wait is not what they wait for."""
 
@@ -210,8 +213,11 @@ def make_queue(
         (columns.admitted, columns.sibling, columns.flushed),
         columns.home,
         columns.held_tokens,
+        columns.turn,
+        columns.group,
         typical_tokens,
         first_share.scale(starts),
+        _BRIEF_S * service.rank_tokens_per_s,
     )
     slot, prompt, computed, admitted = of.slot, of.prompt_tokens, of.computed, of.admitted
     waiting, waited_s = ~admitted, t_s - columns.ready_s[slot]
@@ -261,6 +267,7 @@ class _Line(NamedTuple):
     admitted: NDArray[np.bool_]
     home: NDArray[np.int32]
     held_tokens: Array
+    group: NDArray[np.int32]
 
 
 @compiled
@@ -274,8 +281,11 @@ def _line_up(
     flags: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]],
     home: NDArray[np.int32],
     held_tokens: Array,
+    turn: NDArray[np.int32],
+    group: NDArray[np.int32],
     typical_tokens: float,
     scale: float,
+    brief_tokens: float,
 ) -> _Line:
     """The columns of what waits; ``flags`` are whether each is admitted, comes behind a sibling, and was flushed."""
     admitted, sibling, flushed = flags
@@ -283,6 +293,7 @@ def _line_up(
     slot = waits[np.argsort(ready_s[waits], kind="mergesort")]
     n = len(slot)
     uncached, losable, kept = np.empty(n), np.zeros(n), np.ones(n)
+    follows = np.full(n, -1, np.int32)
     for i in range(n):
         at = slot[i]
         prompt, index = prompt_tokens[at], uncached_tokens[at]
@@ -291,6 +302,8 @@ def _line_up(
             again = min(scale * min(AGAIN_SHARE * prompt, AGAIN_TOKENS), prompt)
             shared = max(prompt - held_tokens[at, 0], 1.0) if home[at, 0] >= 0 else again
             uncached[i] = min(uncached[i], shared)
+        if turn[at] == 0 and prompt > brief_tokens:
+            follows[i] = group[at]
         if flushed[at]:
             kept[i] = 0.0
         if not admitted[at] and (flushed[at] or not np.isnan(answered_s[at])):
@@ -305,6 +318,7 @@ def _line_up(
         admitted[slot],
         home[slot],
         held_tokens[slot],
+        follows,
     )
 
 
@@ -320,7 +334,9 @@ def _due(tokens: Array, of: _Line, service: Service) -> _Turns:
         waits_s = np.full(1, float(unadmitted.sum()) / rate)
         due_s = np.where(admitted, 0.0, ahead / rate)
         return _Turns(tokens, due_s, due_s + service.latency_s, rate, waits_s, np.zeros(0))
-    costs, ahead, work = share_out(tokens, of.prompt_tokens, of.home, of.held_tokens, admitted, service.serving)
+    costs, ahead, work = share_out(
+        tokens, of.prompt_tokens, of.home, of.held_tokens, of.group, admitted, service.serving
+    )
     due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
     waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
     return _Turns(costs, due_s, (ahead + costs) / speed, service.rate, waits_s, work)

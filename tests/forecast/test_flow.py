@@ -161,7 +161,8 @@ def test_the_router_shares_out_by_what_is_left_to_compute():
     home = np.full((3, 4), -1, np.int32)
     home[:, 0] = 0
     admitted = np.array([True, False, False])
-    costs, ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), admitted, np.array([True, True]))
+    alone = np.full(3, -1, np.int32)
+    costs, ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), alone, admitted, np.array([True, True]))
     assert costs.tolist() == [5000.0, 2000.0, 100.0]
     assert ahead.tolist() == [0.0, 0.0, 5000.0]
     assert work.tolist() == [5100.0, 2000.0]
@@ -172,8 +173,24 @@ def test_new_prompts_fill_the_ranks_evenly():
     tokens = np.full(n, 1000.0)
     nowhere = np.full((n, 4), -1, np.int32)
     serving = np.array([True, False, True, True, True])
-    _, _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), np.zeros(n, np.bool_), serving)
+    alone = np.full(n, -1, np.int32)
+    _, _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), alone, np.zeros(n, np.bool_), serving)
     assert work.tolist() == [16_000.0, 0.0, 16_000.0, 16_000.0, 16_000.0]
+
+
+def test_a_group_follows_its_first_until_another_rank_would_have_computed_the_prompt_sooner():
+    """The first of a group is behind much else on rank 0: the second computes all again on rank 1, and leads the third
+    there; of another group, one after the other finds the prompt on the rank of its first.
+    """
+    tokens = np.array([50_000.0, 20_000.0, 20_000.0, 20_000.0, 90_000.0, 90_000.0])
+    home = np.full((6, 4), -1, np.int32)
+    home[:2, 0] = 0
+    group = np.array([-1, 0, 0, 0, 3, 3], np.int32)
+    sent = np.array([True, True, False, False, False, False])
+    costs, ahead, work = share_out(tokens, tokens, home, np.zeros((6, 4)), group, sent, np.array([True, True]))
+    assert costs.tolist() == [50_000.0, 20_000.0, 20_000.0, 1.0, 90_000.0, 1.0]
+    assert ahead.tolist() == [0.0, 50_000.0, 0.0, 20_000.0, 20_001.0, 110_001.0]
+    assert work.tolist() == [70_000.0, 110_002.0]
 
 
 def test_a_rank_is_as_fast_as_it_was_while_requests_waited():

@@ -60,6 +60,48 @@ def test_a_prompt_that_a_group_waits_with_counts_once():
     assert PROMPT <= frame.backlog_tokens < 2.5 * PROMPT
 
 
+def backlog_of_a_group(prompt_tokens: int) -> float:
+    """Tokens that are expected to be computed of eight siblings that wait for the only rank, which is busy."""
+    predictor = Predictor()
+    prompts = {f"t{i}": prompt_tokens for i in range(8)}
+    dispatched = [
+        ev.TrajectoryDispatched(trajectory_id=name, group_id="g", prompt_tokens=prompt)
+        for name, prompt in prompts.items()
+    ]
+    ready = [
+        ev.TrajectoryReady(trajectory_id=name, request_id=f"{name}-0", prompt_tokens=prompt, new_tokens=prompt)
+        for name, prompt in (*prompts.items(), ("other", 8000))
+    ]
+    events = [
+        ev.WorkerUp(worker_id="p0", role="prefill", epoch=0, pool="default", flippable=True, dp_size=1),
+        *dispatched,
+        ev.TrajectoryDispatched(trajectory_id="other", prompt_tokens=8000),
+        *ready,
+        ev.LlmAdmitted(rid="other-0.00", worker_id="d0", kv_tokens=8000),
+    ]
+    for seq, event in enumerate(events):
+        predictor.observe(ev.Stamped(seq + 1, nanoseconds(0.5), "s", seq, 0, event))
+    return predictor.tick(nanoseconds(1.0)).backlog_tokens - 8000.0
+
+
+def test_siblings_follow_the_first_of_their_group_to_its_rank_if_the_prompt_is_long():
+    assert backlog_of_a_group(PROMPT) == PROMPT + 7.0
+    assert backlog_of_a_group(1000) > 1500.0  # sooner computed again than waited for
+
+
+def test_groups_are_numbered_and_numbers_are_given_again():
+    columns = Columns(3)
+    slots = [columns.take() for _ in range(3)]
+    stems = Stems(columns)
+    for slot, group in zip(slots, ("a", "b", "b"), strict=True):
+        stems.dispatched(slot, group)
+    a, b, other = columns.group[slots].tolist()
+    assert b == other != a
+    stems.ended(slots[0])
+    stems.dispatched(slots[0], "c")
+    assert columns.group[slots[0]] == a
+
+
 def test_where_the_router_has_sent_a_sibling_its_index_counts():
     predictor = Predictor()
     events = [
