@@ -32,6 +32,9 @@ class Slots(NamedTuple):
     flushed: Flags
     sibling: Flags
     fate: Array
+    longer: Array
+    slower: Array
+    larger: Array
     home: Ints
 
 
@@ -52,6 +55,9 @@ def slots_of(columns: Columns) -> Slots:
         columns.flushed,
         columns.sibling,
         columns.fate,
+        columns.longer,
+        columns.slower,
+        columns.larger,
         columns.home,
     )
 

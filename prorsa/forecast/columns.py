@@ -38,6 +38,8 @@ class Columns:
         sibling: bool, whether another of its group has its first prompt, the same, computed before it; no longer
             once its own is sent to a worker.
         fate: how much likelier an end is than for others, by what its siblings did; see :mod:`~prorsa.forecast.fates`.
+        longer, slower, larger: float64, what is expected of its answers, tools and results as multiples of the usual,
+            by what it and its siblings did; see :mod:`~prorsa.forecast.effects`.
         since_s: when that wait began; NaN where unknown.
         expected_s: how long its owner expects the wait to take; NaN where it has not said.
         turn: index of the current turn; -1 before the first.
@@ -77,6 +79,7 @@ class Columns:
         self.flushed = np.zeros(capacity, np.bool_)
         self.sibling = np.zeros(capacity, np.bool_)
         self.fate = np.ones(capacity)
+        self.longer, self.slower, self.larger = np.ones(capacity), np.ones(capacity), np.ones(capacity)
         self._free = list(range(capacity - 1, -1, -1))
 
     def prefilled_at(self, slot: int, rank: int) -> int:
@@ -118,7 +121,8 @@ class Columns:
         for name in _FLOATS:
             getattr(self, name)[slot] = np.nan
         self.computed_tokens[slot] = self.output_tokens[slot] = 0.0
-        self.fate[slot] = 1.0
+        for name in _FACTORS:
+            getattr(self, name)[slot] = 1.0
         for name in _FLAGS:
             getattr(self, name)[slot] = False
         return slot
@@ -130,19 +134,7 @@ class Columns:
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in (
-            *_FLOATS,
-            *_FLAGS,
-            "state",
-            "key",
-            "workload",
-            "action",
-            "home",
-            "held_tokens",
-            "turn",
-            "group",
-            "fate",
-        ):
+        for name in (*_FLOATS, *_FLAGS, *_FACTORS, *_NUMBERS):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.state[old:] = FREE
@@ -162,6 +154,8 @@ _FLOATS: Final = (
     "output_at_s",
 )
 _FLAGS: Final = ("admitted", "retried", "flushed", "sibling")
+_FACTORS: Final = ("fate", "longer", "slower", "larger")
+_NUMBERS: Final = ("state", "key", "workload", "action", "home", "held_tokens", "turn", "group")
 
 
 def _floats(capacity: int) -> NDArray[np.float64]:

@@ -37,7 +37,8 @@ class FreshWaits:
 
     def gaps(self, of: Generations) -> Array:
         """float64[C, K]: the tools of each class of requests."""
-        return self.mixed(self._learner.keys.gap_key, of.actions, self._steps.rounded_s)
+        x = self._steps.rounded_s / of.slower[_HEADS][:, None]
+        return self.mixed(self._learner.keys.gap_key, of.actions, x, _SCALE)
 
     def outputs(self, of: Generations, put_out: Array) -> Array:
         """float64[C, K]: answers of each class, where so many tokens are put out by each second (float64[C, K + 1])."""

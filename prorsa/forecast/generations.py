@@ -41,6 +41,7 @@ class Generations(NamedTuple):
         second: float64[C], the share that are second turns.
         end: float64[C], chance that its answer is the last.
         answer: float64[C], tokens of its answer; ``length`` float64[C], over what is usual after its action.
+        slower: float64[C], how much longer its tool takes than usual.
     """
 
     actions: Array
@@ -49,9 +50,10 @@ class Generations(NamedTuple):
     end: Array
     answer: Array
     length: Array
+    slower: Array
 
 
-_APPENDED, _SECOND, _END, _ANSWER, _LENGTH_OF, _ACTIONS = 0, 1, 2, 3, 4, 5
+_APPENDED, _SECOND, _END, _ANSWER, _LENGTH_OF, _SLOWER, _ACTIONS = 0, 1, 2, 3, 4, 5, 6
 """Columns of what the classes are like; from the last on the actions."""
 
 
@@ -75,6 +77,23 @@ def _where(state: NDArray[np.int8], action: Ints, turn: Ints, actions: int, turn
         cell = at if at <= single else np.searchsorted(turns, at, side="right") - 1
         out[kind, action[i], cell] += 1.0
     return out
+
+
+@compiled
+def _habits(
+    state: NDArray[np.int8], turn: Ints, longer: Array, slower: Array, larger: Array
+) -> tuple[float, float, float]:
+    """How much longer, slower and larger than usual what lives is expected to be, on average."""
+    number, longer_sum, slower_sum, larger_sum = 0, 0.0, 0.0, 0.0
+    for i in range(len(state)):
+        if turn[i] >= 0 and (state[i] == _DECODE or state[i] == _READY or state[i] == _PREFILL):
+            number += 1
+            longer_sum += longer[i]
+            slower_sum += slower[i]
+            larger_sum += larger[i]
+    if number == 0:
+        return 1.0, 1.0, 1.0
+    return longer_sum / number, slower_sum / number, larger_sum / number
 
 
 @compiled
@@ -123,6 +142,7 @@ def _follow(
     state: NDArray[np.int8],
     action: Ints,
     turn: Ints,
+    habits: tuple[float, float, float],
     first: Array,
     chance: Array,
     workload_of: Ints,
@@ -149,7 +169,8 @@ def _follow(
     by_turn = (under_way * end).sum() / max(under_way.sum(), 1e-12)
     cut = min(max(1.0 - (1.0 - ended) / max(1.0 - by_turn, 1e-9), 0.0), 1.0)
     out = np.zeros((WAITING + 1, _ACTIONS + actions))
-    out[:, _LENGTH_OF] = 1.0
+    out[:, _LENGTH_OF] = out[:, _SLOWER] = 1.0
+    longer, slower, larger = habits
     _sum_up(at[1], output_mean, appended, end, length, cut, bucket, out[WAITING])
     generation = _next(under_way, chance, end, single)
     if generation.sum() <= 0.0:
@@ -158,6 +179,10 @@ def _follow(
         _sum_up(generation, output_mean, appended, end, length, cut, bucket, out[number])
         if number < GENERATIONS - 1:
             generation = _next(generation, chance, end, single)
+    out[:GENERATIONS, _ANSWER] *= longer
+    out[:GENERATIONS, _LENGTH_OF] *= longer
+    out[:GENERATIONS, _SLOWER] = slower
+    out[:GENERATIONS, _APPENDED] *= larger
     begins = np.zeros((actions, cells))
     begins[:, 0] = first
     for number in range(FIRST, CLASSES):
@@ -183,6 +208,7 @@ def generations(s: Slots, m: Beliefs, first: Array, chance: Array, workload_of: 
         s.state,
         s.action,
         s.turn,
+        _habits(s.state, s.turn, s.longer, s.slower, s.larger),
         first,
         chance,
         workload_of,

@@ -116,8 +116,8 @@ class Learner:
         self._dispatched_of *= _KEEP_CLASSES
         self._dispatched_of[workload] += 1.0
 
-    def waited(self, key: int, duration_s: float, expected_s: float | None) -> None:
-        self.waits.add(key, duration_s)
+    def waited(self, key: int, duration_s: float, expected_s: float | None, slower: float = 1.0) -> None:
+        self.waits.add(key, duration_s / slower if self.keys.kind[key] == Wait.UNKNOWN_TOOL else duration_s)
         if expected_s:
             self.waits.add(Wait.HINTED, duration_s / expected_s)
         if self.keys.kind[key] == Wait.REWARD:
@@ -139,7 +139,7 @@ class Learner:
             self.first_prompts.add(request.workload, request.prompt_tokens)
         elif request.previous_action is not None:
             self.transitions.add(request.previous_action, request.action)
-            grown = _grown(request)
+            grown = request.grown_tokens
             if grown is not None:
                 self._learn_appended(request, max(grown, 1.0))
 
@@ -171,7 +171,8 @@ class Learner:
         key = int(self.keys.output_key[request.action])
         if key < len(self.waits.means):
             self.lengths.add(request.workload, request.turn, request.output_tokens, float(self.waits.means[key]))
-        self.waits.add(key, request.output_tokens / self.lengths.of(request.workload, request.turn))
+        usual = self.lengths.of(request.workload, request.turn) * request.longer
+        self.waits.add(key, request.output_tokens / usual)
 
     def lost(self, t_s: float, request: Request) -> None:
         self._scores.lost(t_s, request)
@@ -193,7 +194,7 @@ class Learner:
             return
         lost = self._learn_lost(request, uncached, before)
         self._learn_wait(request, uncached)
-        grown = _grown(request)
+        grown = request.grown_tokens
         if not lost and grown is not None and request.previous_output_tokens:
             # Where a context shrank its answer came back shorter: that much less of it is computed again.
             self._again[0] += min(max(uncached - max(grown, 0.0), 0.0), request.previous_output_tokens)
@@ -226,7 +227,7 @@ class Learner:
 
     def _at_home(self, request: Request, fresh: int) -> float:
         """Tokens that a turn computes where it was before: decode has the answer, prefill may not."""
-        grown = _grown(request)
+        grown = request.grown_tokens
         if grown is None or grown < 0 or request.previous_output_tokens is None:
             return float(fresh)
         return grown + self.uncached_output.value * request.previous_output_tokens
@@ -317,10 +318,3 @@ def _by_class_and_turn(workload_of: NDArray[np.int32]) -> NDArray[np.int32]:
 def _share(part: float, whole: float) -> float:
     """From 0 to 1."""
     return min(max(part / max(whole, 1.0), 0.0), 1.0)
-
-
-def _grown(request: Request) -> float | None:
-    """Tokens that were appended to the context before a request; None where unknown, negative if it shrank."""
-    if request.previous_prompt_tokens is None or request.previous_output_tokens is None:
-        return None
-    return float(request.prompt_tokens - request.previous_prompt_tokens - request.previous_output_tokens)

@@ -39,6 +39,7 @@ class Request:
         action: what came before it: a tool, or the class's beginning; 0 where unknown.
         previous_action: what came before the answer before it; None for first turns or where unknown.
         previous_output_tokens: of the answer before it; None for first turns or where unknown.
+        longer: what is expected of its answer as a multiple of the usual; see :mod:`~prorsa.forecast.effects`.
         sibling: whether it is a first request of a group that another one of has become ready before.
         placed: whether the router has sent it to a worker.
         answered_s: end of the previous answer; None for first turns or where unknown.
@@ -67,6 +68,7 @@ class Request:
     action: int = 0
     previous_action: int | None = None
     previous_output_tokens: int | None = None
+    longer: float = 1.0
     sibling: bool = False
     placed: bool = False
     ready_index_tokens: int | None = None
@@ -103,6 +105,13 @@ class Request:
         return None if self.answered_s is None else max(self.ready_s - self.answered_s, 0.0)
 
     @property
+    def grown_tokens(self) -> float | None:
+        """Tokens that were appended to the context before it; None where unknown, negative if it shrank."""
+        if self.previous_prompt_tokens is None or self.previous_output_tokens is None:
+            return None
+        return float(self.prompt_tokens - self.previous_prompt_tokens - self.previous_output_tokens)
+
+    @property
     def settled(self) -> bool:
         """Whether everything that scores need to know about it is known."""
         return self.uncached_tokens is not None and self.output_tokens is not None
@@ -114,8 +123,8 @@ class LifecycleSink(Protocol):
     def dispatched(self, workload: int, *, sibling: bool) -> None:
         """A trajectory of a workload class was dispatched; ``sibling`` if others of its group were before."""
 
-    def waited(self, key: int, duration_s: float, expected_s: float | None) -> None:
-        """A wait of kind ``key`` has ended after ``duration_s``."""
+    def waited(self, key: int, duration_s: float, expected_s: float | None, slower: float = 1.0) -> None:
+        """A wait of kind ``key`` has ended after ``duration_s``; ``slower`` as the trajectory's tools were expected."""
 
     def turn_over(
         self, workload: int, turn: int, context_tokens: float, *, ended: bool, truncated: bool = False

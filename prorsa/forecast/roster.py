@@ -146,7 +146,7 @@ class Roster:
         since_s, expected_s = float(columns.since_s[slot]), float(columns.expected_s[slot])
         if not np.isnan(since_s):
             hint = None if np.isnan(expected_s) else expected_s
-            self._sink.waited(int(columns.key[slot]), max(t_s - since_s, 0.0), hint)
+            self._sink.waited(int(columns.key[slot]), max(t_s - since_s, 0.0), hint, float(columns.slower[slot]))
 
     def flush(self) -> None:
         """Every live context has been dropped from all caches."""

@@ -16,7 +16,7 @@ TURN_BUCKETS: Final = 5
 """Classes of turns whose sizes differ: the second, the third and fourth, to the ninth, to the thirtieth, later ones."""
 
 _FREE, _DISPATCHED, _SANDBOX, _READY, _PREFILL, _DECODE, _TOOL, _REWARD = -1, 0, 1, 2, 3, 4, 5, 6
-_HINTED: Final = 7
+_RETURN, _HINTED = 1, 7
 _SMALL_HAZARD: Final = 0.3
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
@@ -85,7 +85,7 @@ def place(
             continue
         if state == _DECODE:
             since_s = t_s - s.output_at_s[i]
-            length = lengths[s.workload[i], _length_class(s.turn[i])]
+            length = lengths[s.workload[i], _length_class(s.turn[i])] * s.longer[i]
             at.key[i], at.speed[i] = output_key[s.action[i]], output_rate / length
             at.x[i] = s.output_tokens[i]
             if since_s > 0.0:
@@ -96,7 +96,8 @@ def place(
             elapsed_s = max(0.0, elapsed_s)
             hinted = s.expected_s[i] > 0.0
             at.key[i] = _HINTED if hinted else s.key[i]
-            at.speed[i] = 1.0 / s.expected_s[i] if hinted else 1.0
+            usual_s = s.slower[i] if state == _TOOL and s.key[i] != _RETURN else 1.0
+            at.speed[i] = 1.0 / (s.expected_s[i] if hinted else usual_s)
             at.x[i] = elapsed_s * at.speed[i]
         ongoing[at.key[i], _log_bin(at.x[i], _DURATION_LOW, _DURATION_PER_OCTAVE, bins)] += 1.0
 
@@ -144,7 +145,7 @@ def next_answers(m: Beliefs, s: Slots, slots: NDArray[np.intp]) -> tuple[Array, 
     ends, tokens = np.empty(len(slots)), np.empty(len(slots))
     for n in range(len(slots)):
         i = slots[n]
-        tokens[n] = _answer(m, s.workload[i], s.action[i], s.turn[i])
+        tokens[n] = _answer(m, s.workload[i], s.action[i], s.turn[i]) * s.longer[i]
         ends[n] = _end_chance(m, s.workload[i], s.turn[i], s.prompt_tokens[i] + tokens[n], s.fate[i])
     return ends, tokens
 
@@ -291,7 +292,7 @@ def _tool(
     answer, prompt = s.output_tokens[i], s.prompt_tokens[i]
     context = prompt + answer
     known = m.uncached_output * answer
-    following = _answer(m, s.workload[i], action, turn)
+    following = _answer(m, s.workload[i], action, turn) * s.longer[i]
     idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
     calm = _move_cell(0.0, prompt)
     e, before, at = 0, 0.0, 0
@@ -301,7 +302,7 @@ def _tool(
         lost, share = _lost(m.loss_chance[row], m.loss_share[row], m.lost_in_wait, at, f)
         if s.flushed[i]:
             lost, share = 1.0, 1.0
-        grows = (1.0 - f) * m.growth[at] + f * m.growth[at + 1]
+        grows = ((1.0 - f) * m.growth[at] + f * m.growth[at + 1]) * s.larger[i]
         appended = m.appended[cell] * grows
         again = context + appended
         lost_tokens = share * prompt + answer + appended
@@ -339,8 +340,8 @@ def _decode(
 ) -> None:
     """A trajectory whose answer is under way: it ends, and the trajectory ends with it or goes on."""
     prompt = s.prompt_tokens[i]
-    x *= m.lengths[s.workload[i], _length_class(s.turn[i])]
-    likely = x + _answer(m, s.workload[i], s.action[i], s.turn[i])
+    x *= m.lengths[s.workload[i], _length_class(s.turn[i])] * s.longer[i]
+    likely = x + _answer(m, s.workload[i], s.action[i], s.turn[i]) * s.longer[i]
     end = _end_chance(m, s.workload[i], s.turn[i], prompt + likely, s.fate[i])
     before = 0.0
     for e in range(len(reached)):

@@ -26,13 +26,11 @@ from typing import Any, Final
 from prorsa import events as ev
 from prorsa.clock import NS_PER_S
 from prorsa.forecast.columns import Columns, State
-from prorsa.forecast.fates import Fates
 from prorsa.forecast.folding import SeqFolder
-from prorsa.forecast.groups import Groups
+from prorsa.forecast.kin import Kin
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Seen
 from prorsa.forecast.roster import Roster, Standing
-from prorsa.forecast.stems import Stems
 from prorsa.forecast.turns import PluginEvent, Turns
 from prorsa.forecast.waits import Wait, WaitKeys
 
@@ -73,11 +71,9 @@ class TrajectoryTable:
         self._stale_s = stale_s
         self._folder = SeqFolder()
         self._roster = Roster(sink, self.repaired)
-        self._groups = Groups(self._roster.columns)
         self._scored: deque[tuple[float, str]] = deque()
-        self._stems = Stems(self._roster.columns)
-        self._fates = Fates(self._roster.columns)
-        self._turns = Turns(self._roster, sink, self._groups, self._stems, self._fates)
+        self._kin = Kin(self._roster.columns)
+        self._turns = Turns(self._roster, sink, self._kin)
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             ev.TrajectoryDispatched: self._on_dispatched,
             ev.SandboxStart: self._on_sandbox_start,
@@ -189,10 +185,7 @@ class TrajectoryTable:
             return
         self.repaired["late"] += known
         columns, workload = self.columns, self._keys.workload(event.workload)
-        sibling = not known and self._groups.dispatched(slot, event.group_id)
-        if not known:
-            self._stems.dispatched(slot, event.group_id)
-            self._fates.dispatched(slot, event.group_id)
+        sibling = not known and self._kin.dispatched(slot, event.group_id)
         self._sink.dispatched(workload, sibling=sibling)
         columns.workload[slot] = workload
         if columns.turn[slot] < 0:
@@ -324,6 +317,7 @@ class TrajectoryTable:
             self.columns.answered_s[slot] = t_s
         action = self._keys.tool(event.tool_name, int(self.columns.workload[slot]))
         self.columns.action[slot] = action
+        self._kin.effects.tell(slot, int(self.columns.turn[slot]) + 1)
         self._roster.wait(slot, int(self._keys.gap_key[action]), t_s, event.expected_s)
 
     def _on_tool_end(self, event: ev.ToolEnd, t_s: float) -> None:
@@ -384,7 +378,7 @@ class TrajectoryTable:
     def _on_update_end(self, event: ev.WeightsUpdateEnd, _t_s: float) -> None:
         if event.cache_flushed:
             self._roster.flush()
-            self._stems.flush()
+            self._kin.stems.flush()
 
     def _on_worker_up(self, event: ev.WorkerUp, _t_s: float) -> None:
         self._turns.ranks.add_worker(event.worker_id, event.dp_size)
@@ -395,7 +389,5 @@ class TrajectoryTable:
 
     def _release(self, slot: int, t_s: float) -> None:
         self._turns.detach(slot, t_s)
-        self._groups.ended(slot)
-        self._stems.ended(slot)
-        self._fates.ended(slot)
+        self._kin.ended(slot)
         self._roster.release(slot)

@@ -7,12 +7,10 @@ import numpy as np
 
 from prorsa import events as ev
 from prorsa.forecast.columns import State
-from prorsa.forecast.fates import Fates
-from prorsa.forecast.groups import Groups
+from prorsa.forecast.kin import Kin
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.requests import LifecycleSink, Request, Seen
 from prorsa.forecast.roster import Roster
-from prorsa.forecast.stems import Stems
 from prorsa.forecast.waits import WaitKeys
 
 MAX_ORPHANS: Final = 1024
@@ -40,16 +38,14 @@ class Turns:
         orphans: events of workers on requests that no router has named, by request id, at most ``MAX_ORPHANS``.
     """
 
-    def __init__(self, roster: Roster, sink: LifecycleSink, groups: Groups, stems: Stems, fates: Fates) -> None:
+    def __init__(self, roster: Roster, sink: LifecycleSink, kin: Kin) -> None:
         self.known: dict[str, Request] = {}
         self.orphans: OrderedDict[str, list[tuple[float, PluginEvent]]] = OrderedDict()
         self._roster = roster
         self._columns = roster.columns
         self._repaired = roster.repaired
         self._sink = sink
-        self._groups = groups
-        self._stems = stems
-        self._fates = fates
+        self._kin = kin
         self._current: dict[int, Request] = {}
         self._previous: dict[int, Request] = {}
         self._detached: deque[tuple[float, Request]] = deque()
@@ -105,7 +101,7 @@ class Turns:
         if columns.turn[slot] >= 0:
             self.turn_over(slot, ended=False)
         else:
-            self._groups.ready(slot)
+            self._kin.groups.ready(slot)
         request = Request(
             request_id=request_id,
             slot=slot,
@@ -125,6 +121,10 @@ class Turns:
         )
         request.crowding = request.crowding_sent = self._crowding(request)
         self._make_current(request, before)
+        if request.turn > 0:
+            self._kin.effects.returned(slot, request.action, request.turn, request.gap_s, request.grown_tokens)
+        self._kin.effects.tell(slot, request.turn)
+        request.longer = float(columns.longer[slot])
         self._sink.ready(t_s, request)
         return request
 
@@ -138,7 +138,7 @@ class Turns:
         context = float(columns.prompt_tokens[slot] + columns.output_tokens[slot])
         workload, turn = int(columns.workload[slot]), int(columns.turn[slot])
         chance = self._sink.turn_over(workload, turn, context, ended=ended, truncated=truncated)
-        self._fates.turn_over(slot, chance, ended=ended and not truncated)
+        self._kin.fates.turn_over(slot, chance, ended=ended and not truncated)
 
     def _make_current(self, request: Request, before: Request | None) -> None:
         slot, columns = request.slot, self._columns
@@ -228,7 +228,7 @@ class Turns:
             rank = self.ranks.index(event.worker_id, event.dp_rank)
             request.crowding_sent = max(request.crowding_sent, self._crowding(request))
             request.home = self._columns.prefilled_at(request.slot, rank)
-            self._stems.prefilled(request.slot, rank)
+            self._kin.stems.prefilled(request.slot, rank)
         if isinstance(event, ev.LlmPrefillEnd):
             self._prefill_end(request, attempt, event, t_s)
         elif attempt < request.attempt:
@@ -319,6 +319,8 @@ class Turns:
             self._roster.wait(slot, int(keys.gap_key[action]), t_s)
             self._columns.action[slot] = action
             self._columns.answered_s[slot] = t_s
+            self._kin.effects.answered(slot, request.action, request.turn, max(event.output_tokens, 1))
+            self._kin.effects.tell(slot, request.turn + 1)
         self._sink.answered(request)
 
     # --- plugin events before their submit --------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Facts:
     def dispatched(self, workload, *, sibling):
         self.count["dispatched"] += 1
 
-    def waited(self, key, duration_s, expected_s):
+    def waited(self, key, duration_s, expected_s, slower=1.0):
         self.waits.append((key, duration_s, expected_s))
 
     def turn_over(self, workload, turn, context_tokens, *, ended, truncated=False):
