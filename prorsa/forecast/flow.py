@@ -121,74 +121,132 @@ class Streams(NamedTuple):
 
 
 class _Turns(NamedTuple):
-    """By class: requests that decode admits a second, and their prompts, float64[2, C, K]; answers that end before
-    another turn, which is of that class, their contexts and outputs, float64[3, C, K]; float64[K] of all.
+    """By class: requests that decode admits a second, and their prompts, float64[2, C, K]; answers that end, contexts
+    and outputs then, float64[3, C, K]; those before another turn, which is of that class, likewise; float64[K], all
+    that begin and all that end.
     """
 
     admitted: Array
+    answered: Array
     going: Array
     began: Array
     stopped: Array
 
 
+class _Brings(NamedTuple):
+    """What a request brings that comes back after a gap of so many seconds, by class: float64[C, K], each times the
+    probability a second of such a gap.
+
+    Attributes:
+        gap: that alone.
+        appended: tokens that the result appends.
+        by_answer, by_request, by_context: uncached tokens, for each token of the answer before it, for each request,
+            and for each token of the context.
+    """
+
+    gap: Array
+    appended: Array
+    by_answer: Array
+    by_request: Array
+    by_context: Array
+
+
 @compiled
-def _answer(
-    k: int, start: int, of: int, count: float, prompt: float, end: float, c: Cycle, s: Streams, turns: _Turns
-) -> None:
-    """Requests of a class begin to decode in a second: when their answers end, and what then."""
-    seconds = len(c.growth)
-    after = 0 if of == WAITING else (of if of in LAST else of + 1)
-    output, answer = c.output[of], c.answer[of]
+def _brings(c: Cycle) -> _Brings:
+    """Uncached is what is appended, what is computed again of the answer and what is left behind; where the context is
+    lost what goes of it, and the answer.
+    """
+    gap = c.gap[:CLASSES]
+    appended = np.empty(gap.shape)
+    for of in range(CLASSES):
+        appended[of] = gap[of] * c.appended[of] * c.growth
+    lost, gone = gap * c.lost[:CLASSES], c.lost_share[:CLASSES]
+    found = gap - lost
+    return _Brings(
+        gap,
+        appended,
+        found * c.uncached_output + lost * (1.0 - gone),
+        appended + found * c.moved_tokens,
+        lost * gone,
+    )
+
+
+@compiled
+def _answer_queue(c: Cycle, told: Array, s: Streams, turns: _Turns) -> None:
+    """Requests that wait now begin to decode: when their answers end, and what then."""
+    for start in range(len(s.kv)):
+        count = s.starts[0, start] + s.starts[1, start]
+        if count <= 0.0:
+            continue
+        end, prompt = s.starts[1, start] / count, s.starts[2, start]
+        turns.began[start] += count
+        for j in range(len(s.kv) - start):
+            done, answer = c.output[WAITING, j] * count, told[WAITING, j] * count
+            context = c.output[WAITING, j] * prompt + answer
+            turns.going[0, 0, start + j] += done * (1.0 - end)
+            turns.going[1, 0, start + j] += context * (1.0 - end)
+            turns.going[2, 0, start + j] += answer * (1.0 - end)
+            s.ending[0, start + j] += done * end
+            s.released[start + j] += context
+            turns.stopped[start + j] += done
+
+
+@compiled
+def _answer(start: int, of: int, after: int, c: Cycle, told: Array, turns: _Turns) -> None:
+    """Requests of a class begin to decode in a second: when their answers end, if later than second ``after``."""
+    count, prompt, seconds = turns.admitted[0, of, start], turns.admitted[1, of, start], len(turns.began)
     turns.began[start] += count
     for j in range(seconds - start):
-        done = output[j] * count
-        # Second k is being worked out: what would come back within it comes back in the next.
-        at = start + j if start + j > k else k + 1
-        if at >= seconds or done <= 0.0:
-            continue
-        context = done * (prompt / count + answer[j])
-        turns.going[0, after, at] += done * (1.0 - end)
-        turns.going[1, after, at] += context * (1.0 - end)
-        turns.going[2, after, at] += done * (1.0 - end) * answer[j]
-        s.ending[0, at] += done * end
-        s.released[at] += context
-        turns.stopped[at] += done
+        # What would end within a second that is being worked out ends in the next.
+        at = start + j if start + j > after else after + 1
+        if at < seconds:
+            turns.answered[0, of, at] += c.output[of, j] * count
+            turns.answered[1, of, at] += c.output[of, j] * prompt + told[of, j] * count
+            turns.answered[2, of, at] += told[of, j] * count
 
 
 @compiled
-def _answer_all(k: int, start: int, c: Cycle, s: Streams, turns: _Turns) -> None:
+def _answer_all(k: int, after: int, c: Cycle, told: Array, turns: _Turns) -> None:
+    """The same of all that begin in second ``k``."""
     for of in range(CLASSES):
-        count = turns.admitted[0, of, start]
-        if count > _NOBODY:
-            _answer(k, start, of, count, turns.admitted[1, of, start], c.end[of], c, s, turns)
-            turns.admitted[:, of, start] = 0.0
+        if turns.admitted[0, of, k] > _NOBODY:
+            _answer(k, of, after, c, told, turns)
+            turns.admitted[:, of, k] = 0.0
 
 
 @compiled
-def _come_back(k: int, c: Cycle, p: Pool, s: Streams, turns: _Turns, back: Array) -> None:
+def _end_or_go_on(k: int, c: Cycle, s: Streams, turns: _Turns) -> None:
+    """Answers that end in second ``k``: the trajectory ends, or has another turn, which is of the next class."""
+    for of in range(CLASSES):
+        done, context, answer = turns.answered[0, of, k], turns.answered[1, of, k], turns.answered[2, of, k]
+        next_class = of if of in LAST else of + 1
+        turns.going[0, next_class, k] += done * (1.0 - c.end[of])
+        turns.going[1, next_class, k] += context * (1.0 - c.end[of])
+        turns.going[2, next_class, k] += answer * (1.0 - c.end[of])
+        s.ending[0, k] += done * c.end[of]
+        s.released[k] += context
+        turns.stopped[k] += done
+
+
+@compiled
+def _come_back(k: int, b: _Brings, p: Pool, s: Streams, turns: _Turns, back: Array) -> None:
     """Answers that end in second ``k``: their tools run and they come back, in ``back`` (float64[2, C, K]): requests
     and prompts.
     """
+    seconds = len(s.kv)
     for of in range(CLASSES):
         count, context, answer = turns.going[0, of, k], turns.going[1, of, k], turns.going[2, of, k]
         if count <= _NOBODY:
             continue
-        for j in range(len(c.growth) - k):
-            share = c.gap[of, j]
-            if share <= 0.0:
-                continue
-            at = k + j
-            appended = count * c.appended[of] * c.growth[j]
-            prompt = context + appended
-            flushed = k < p.flush_from <= at
-            lost, gone = (1.0, 1.0) if flushed else (c.lost[of, j], c.lost_share[of, j])
-            found = c.uncached_output * answer + appended + count * c.moved_tokens
-            missed = gone * (context - answer) + answer + appended
-            s.second[0, at] += share * count
-            s.second[1, at] += share * ((1.0 - lost) * found + lost * missed)
-            s.second[2, at] += share * prompt
-            back[0, of, at] += share * count
-            back[1, of, at] += share * prompt
+        for j in range(seconds - k):
+            prompt = b.gap[of, j] * context + b.appended[of, j] * count
+            back[0, of, k + j] += b.gap[of, j] * count
+            back[1, of, k + j] += prompt
+            found = b.by_request[of, j] * count + b.by_answer[of, j] * answer + b.by_context[of, j] * context
+            s.second[1, k + j] += prompt if k < p.flush_from <= k + j else found
+    for of in range(CLASSES):
+        s.second[0, k] += back[0, of, k]
+        s.second[2, k] += back[1, of, k]
 
 
 @compiled
@@ -249,20 +307,23 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
     """Work out the next seconds in place; ``s`` holds what is known of them from where each trajectory stands."""
     seconds = len(c.growth)
     turns = _Turns(
-        np.zeros((2, CLASSES, seconds)), np.zeros((3, CLASSES, seconds)), np.zeros(seconds), np.zeros(seconds)
+        np.zeros((2, CLASSES, seconds)),
+        np.zeros((3, CLASSES, seconds)),
+        np.zeros((3, CLASSES, seconds)),
+        np.zeros(seconds),
+        np.zeros(seconds),
     )
+    told, brings = c.output * c.answer, _brings(c)
     back = np.zeros((2, CLASSES, seconds))
     turns.going[:, 0] = s.going
     for k in range(seconds):
         turns.stopped[k] = s.going[0, k] + s.ending[0, k]
-    for k in range(seconds):
-        if s.starts[0, k] + s.starts[1, k] > 0.0:
-            count = s.starts[0, k] + s.starts[1, k]
-            _answer(-1, k, WAITING, count, s.starts[2, k], s.starts[1, k] / count, c, s, turns)
+    _answer_queue(c, told, s, turns)
     left, queue_s = p.left, p.waits_s.mean()
     for k in range(seconds):
-        _answer_all(-1, k, c, s, turns)
-        _come_back(k, c, p, s, turns, back)
+        _answer_all(k, -1, c, told, turns)
+        _end_or_go_on(k, c, s, turns)
+        _come_back(k, brings, p, s, turns, back)
         left = _replace(k, left, c, p, s)
         count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
         if count <= 0.0:
@@ -274,7 +335,7 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
         work_s = new / p.tokens_per_s
         _admit(k, queue_s, work_s, back, c, p, s, turns)
-        _answer_all(k, k, c, s, turns)
+        _answer_all(k, k, c, told, turns)
         queue_s = _queue_after(k, queue_s, work_s, p)
     _hold(p, s, turns.began, turns.stopped)
 
