@@ -340,8 +340,3 @@ class Recent:
     def value(self) -> float:
         """The ratio."""
         return self._above / self._below
-
-
-def binned(index: Ints, weights: Array, bins: int) -> Array:
-    """float64[bins], sums of ``weights`` by ``index``; zeros, and of the same type, where there is none."""
-    return np.bincount(index, weights, bins).astype(np.float64)

@@ -11,9 +11,9 @@ from prorsa.clock import NS_PER_S
 from prorsa.errors import ConfigError
 from prorsa.events import ForecastRow, ForecastTarget, Settled, Stamped
 from prorsa.forecast.admission import AdmissionDemand
+from prorsa.forecast.averages import held_by_decode
 from prorsa.forecast.baselines import BaselineSet
 from prorsa.forecast.calibration import MENDED_LEAN, SHARPNESS, Combiners, Kind, Outcome, Raw
-from prorsa.forecast.columns import State
 from prorsa.forecast.compound import compound_quantiles
 from prorsa.forecast.demand import PrefillDemand
 from prorsa.forecast.early import EarlyActuals
@@ -161,10 +161,9 @@ class Predictor:
 
     def _held(self) -> float:
         """KV tokens that decode holds now."""
-        columns, state = self.table.columns, self.table.columns.state
-        held = (state >= State.READY) & (state <= State.DECODE) & columns.admitted
-        self._batch = float(held.sum())
-        return float(columns.prompt_tokens[held].sum() + columns.output_tokens[held].sum())
+        of = self.table.columns
+        self._batch, tokens = held_by_decode(of.state, of.admitted, of.prompt_tokens, of.output_tokens)
+        return tokens
 
     def _queue(self, t_s: float) -> Queue:
         """What waits now; what is learnt from events until the next look goes by it."""

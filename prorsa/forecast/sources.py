@@ -11,18 +11,20 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from prorsa.forecast.averages import following_cells, mean_fate, mean_loss, put_out_by
 from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.ending import all_by, cut_short, left_by
-from prorsa.forecast.flow import FIRST, WAITING, Cycle, Pool, Streams, flow
+from prorsa.forecast.flow import FIRST, Cycle, Pool, Streams, flow
 from prorsa.forecast.fresh import FreshWaits
 from prorsa.forecast.generations import Generations, convolved, generations
 from prorsa.forecast.learn import Learner
-from prorsa.forecast.models import DURATION_GRID, SIZE_GRID, binned
+from prorsa.forecast.models import DURATION_GRID, SIZE_GRID
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.ranks import Ranks
 from prorsa.forecast.scan import TURN_BUCKETS, lost_by, next_answers, place, scan
 from prorsa.forecast.steps import Steps
+from prorsa.forecast.streams import Line, streams_of
 from prorsa.forecast.waiting import Queue
 from prorsa.forecast.waits import Wait
 
@@ -193,7 +195,7 @@ class Lookout:
             lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
             first_tokens=first_tokens,
-            mean_fate=_mean_fate(s),
+            mean_fate=mean_fate(s.state, s.fate),
         )
 
     def _first_tokens(self) -> float:
@@ -205,30 +207,27 @@ class Lookout:
     def _cycle(self, s: Slots, e: Expected, m: Beliefs, ends: Array) -> tuple[Cycle, Array, tuple[float, float]]:
         """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
         learner, steps = self._learner, self._steps
-        coming = e.coming.reshape(-1, TURN_BUCKETS)
-        weight = float(coming.sum())
-        if weight <= 0.0:
-            coming, weight = np.zeros_like(coming), 1.0
-            coming[self._beginning(), 0] = 1.0
-        sizes = (learner.transitions.chance.T @ coming).ravel() / weight
+        coming = e.coming
+        if not coming.any():
+            coming = np.zeros(len(coming))
+            coming[self._beginning() * TURN_BUCKETS] = 1.0
+        sizes = following_cells(coming, learner.transitions.chance, TURN_BUCKETS)
         answered = e.totals[1] + len(ends)
         ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
         ended = min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0])
         following = self._following(s, m, ended)
-        after_s = np.full((WAITING + 1, 1), learner.prefill_latency_s.value)
-        after_s[WAITING] = 0.0
-        put_out = m.output_rate * np.maximum(steps.rounded_s - after_s, 0.0)
+        put_out, answer = put_out_by(m.output_rate, learner.prefill_latency_s.value, steps.rounded_s)
         gap = convolved(self._fresh.gaps(following), self._fresh.of(Wait.RETURN))
-        lost, gone = lost_by(m, steps.ends_s - 0.5, following.second)
+        lost, gone = lost_by(m, steps.middles_s, following.second)
         cycle = Cycle(
             output=self._fresh.outputs(following, put_out),
-            answer=0.5 * (put_out[:, :-1] + put_out[:, 1:]),
+            answer=answer,
             gap=gap,
             reward=self._fresh.by_class(learner.keys.reward_key) if learner.has_rewards else self._unit(1.0),
             start=self._fresh.by_class(learner.keys.start_key),
             lost=lost,
             lost_share=gone,
-            growth=np.interp(steps.ends_s - 0.5, m.idle_centres, m.growth),
+            growth=np.interp(steps.middles_s, m.idle_centres, m.growth),
             appended=following.appended,
             end=following.end,
             answers=following.answer,
@@ -240,10 +239,7 @@ class Lookout:
             first_new=m.first_tokens * float(m.first_share[2]),
             burst_new=m.first_tokens * self._burst_share(m.first_tokens),
         )
-        weights = gap[0] if gap[0].sum() > 0 else self._unit(1.0)
-        chance = float(weights @ lost[0] / weights.sum())
-        share = float(weights @ (lost[0] * gone[0]) / max(float(weights @ lost[0]), 1e-12))
-        return cycle, sizes @ learner.appended.shares, (chance, share)
+        return cycle, sizes @ learner.appended.shares, mean_loss(gap[0], lost[0], gone[0])
 
     def _following(self, s: Slots, m: Beliefs, ended: float) -> Generations:
         """The next generations of turns, if the share ``ended`` of the answers to come are the last."""
@@ -296,29 +292,19 @@ class Lookout:
         )
 
     def _streams(self, e: Expected, queue: Queue, ends: Array, pool: Pool, burst: Array, cycle: Cycle) -> Streams:
-        steps, k = self._steps, self._steps.bins
-        between = np.concatenate([e.tool, e.box, e.going, e.ending[None], e.rewarded[None], e.released[None]])
-        rows = steps.to_bins(between)
-        burst = _convolve(self._unit(self._plan.due_now()), cycle.start) + burst
-        begin, answer = queue.admitted_bins(pool.pause_s, k), queue.prefilled_bins(pool.pause_s, k)
-        streams = Streams(
-            tool=rows[0:3],
-            box=rows[3:6],
-            second=np.zeros((3, k)),
-            sampler=burst * np.array([[1.0], [cycle.burst_new], [cycle.first_prompt]]),
-            going=rows[6:9],
-            ending=np.stack([rows[9], np.zeros(k)]),
-            rewarded=rows[10],
-            starts=np.stack([binned(answer, w, k + 1)[:k] for w in (1.0 - ends, ends, queue.prompt_tokens)]),
-            admitted=np.zeros((4, k)),
-            released=rows[11],
-            ended=np.zeros(k),
-            kv=np.zeros(k),
-            batch=np.zeros(k),
+        steps = self._steps
+        seconds = steps.bins
+        line = Line(
+            queue.admitted_bins(pool.pause_s, seconds),
+            queue.prefilled_bins(pool.pause_s, seconds),
+            queue.admitted,
+            queue.prompt_tokens,
+            ends,
         )
+        dispatched = burst + self._plan.due_now() * cycle.start
+        streams = streams_of(e, steps.spread, line, dispatched, cycle.burst_new, cycle.first_prompt)
         # A flush that is announced takes the contexts of all that come back after it.
         streams.tool[1, pool.flush_from :] = streams.tool[2, pool.flush_from :]
-        streams.admitted[2] = binned(begin, queue.prompt_tokens * ~queue.admitted, k + 1)[:k]
         return streams
 
     def _pool(self, queue: Queue, pause_s: float, decoding: float, resident: float, t_s: float) -> Pool:
@@ -388,12 +374,6 @@ class Lookout:
         comes = self._steps.to_bins(np.diff(reached, prepend=0.0))
         arrives = _convolve(comes, self._fresh.by_class(self._learner.keys.start_key)) * size
         return arrives, reached[self._steps.at]
-
-
-def _mean_fate(s: Slots) -> float:
-    """Of the trajectories that have turns; 1 where there is none."""
-    under_way = s.fate[s.state >= State.READY]
-    return float(under_way.mean()) if len(under_way) else 1.0
 
 
 def _convolve(first: Array, second: Array) -> Array:

@@ -43,13 +43,15 @@ class Steps:
         self.edges_s = np.array(sorted({*coarse, *horizons_s, float(longest)}))
         self.bins = longest
         self.ends_s = np.arange(1, longest + 1, dtype=np.float64)
+        self.middles_s = self.ends_s - 0.5
         self.rounded_s = np.concatenate(([0.0], np.arange(longest) + 0.5))
         """Edges that round a duration to whole seconds, so that sums of durations are not biased."""
         self.at = np.searchsorted(self.edges_s, self.horizons_s)
         """Index of each horizon among the edges."""
         self.bin_at = np.minimum(np.ceil(self.horizons_s).astype(np.intp), longest) - 1
         """Index of the bin that each horizon ends with."""
-        self._spread = self._make_spread()
+        self.spread = self._make_spread()
+        """float64[edges, K], the share of what lies between an edge and the one before that each bin has."""
 
     def _make_spread(self) -> Array:
         begins = np.concatenate(([0.0], self.edges_s[:-1]))
@@ -60,5 +62,5 @@ class Steps:
 
     def to_bins(self, between: Array) -> Array:
         """Amounts between edges (last axis) as amounts a bin."""
-        amounts: Array = between @ self._spread
+        amounts: Array = between @ self.spread
         return amounts
