@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.demand import scaled
-from prorsa.forecast.horizons import ByHorizon, Sums, arrived, upto, widen
+from prorsa.forecast.horizons import Z90, ByHorizon, Sums, arrived, upto, widen
 from prorsa.forecast.jit import compiled
 from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import SIZE_GRID
@@ -63,27 +63,35 @@ def _parts(admissible: Array, admissible2: Array, share: Array, come: ByHorizon,
 
 
 @compiled
-def _highest(values: Array, at: NDArray[np.intp]) -> Array:
-    highest = np.empty(len(at))
-    for h in range(len(at)):
-        highest[h] = values[: at[h] + 1].max()
-    return highest
+def _peak(
+    kv: Array,
+    batch: Array,
+    resident: float,
+    at: NDArray[np.intp],
+    independent: Array,
+    changes: Array,
+    context: float,
+) -> tuple[Array, Array]:
+    """The highest KV that decode holds within each horizon: its mean, float64[H], and quantiles, float64[H, 3].
 
-
-@compiled
-def _peak(kv: Array, batch: Array, resident: float, at: NDArray[np.intp], independent: Array, context: float) -> Array:
-    """The highest KV that decode holds within each horizon, float64[H], for a batch that comes and goes like a Poisson
-    number.
-
-    The largest of n independent normal levels is about ``sqrt(2 ln n)`` deviations above the highest mean.
+    The batch comes and goes like a Poisson number: the largest of n independent normal levels is about ``sqrt(2 ln n)``
+    deviations above the highest mean.
 
     Args:
         kv, batch: float64[K], KV tokens and requests that decode is expected to hold; ``resident`` KV tokens now.
+        at: int[H], the last second of each horizon.
         independent: float64[H], how many levels in a horizon are independent of each other.
+        changes: float64[H], variance of what is released and admitted within a horizon.
         context: KV tokens of a request.
     """
-    level_sd = context * np.sqrt(_highest(batch, at))
-    return np.maximum(_highest(kv, at), resident) + np.sqrt(2.0 * np.log(independent)) * level_sd
+    mean, quantiles = np.empty(len(at)), np.empty((len(at), 3))
+    for h in range(len(at)):
+        level_sd = context * np.sqrt(batch[: at[h] + 1].max())
+        mean[h] = max(kv[: at[h] + 1].max(), resident) + np.sqrt(2.0 * np.log(independent[h])) * level_sd
+        # Sums of chances that are all but certain come out below nothing by their rounding.
+        spread = Z90 * np.sqrt(max(changes[h], 0.0))
+        quantiles[h] = max(mean[h] - spread, 0.0), mean[h], mean[h] + spread
+    return mean, quantiles
 
 
 class AdmissionDemand:
@@ -147,12 +155,9 @@ class AdmissionDemand:
         """The peak of the KV that decode holds, within each horizon."""
         outlook, streams = self._outlook, self._outlook.streams
         context = outlook.mean_context_tokens + outlook.mean_new_tokens + outlook.cycle.answer_tokens
-        kv = streams.kv + outlook.burst.kv
-        peak = _peak(kv, streams.batch, outlook.resident, self._steps.bin_at, self._independent(), context)
-        # Sums of chances that are all but certain come out below nothing by their rounding.
-        variance = np.maximum(outlook.expected.finish_variance + self._admitted * context**2, 0.0)
-        level = np.repeat(peak[:, None], 3, axis=1)
-        return Sums(peak, np.maximum(widen(level, np.sqrt(variance)), 0.0))
+        changes = outlook.expected.finish_variance + self._admitted * context**2
+        kv, at = streams.kv + outlook.burst.kv, self._steps.bin_at
+        return Sums(*_peak(kv, streams.batch, outlook.resident, at, self._independent(), changes, context))
 
     def _independent(self) -> Array:
         """How many levels within each horizon are taken as independent: those one stay of a request apart.

@@ -6,6 +6,7 @@ each wait and each answer under way ends; from there on a fluid of requests move
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ class Burst(NamedTuple):
     kv: Array | float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outlook:
     """What is expected, by horizon (H of them) and by second (K).
 
@@ -81,13 +82,13 @@ class Outlook:
     resident: float
     going_on: Array | None = None
 
-    @property
+    @cached_property
     def mean_context_tokens(self) -> float:
         """Mean prompt of the live trajectories past their first turn; a first prompt where there is none."""
         total, number = self.expected.totals[3:5]
         return float(total / number) if number > 0 else self.cycle.first_prompt
 
-    @property
+    @cached_property
     def mean_new_tokens(self) -> float:
         """Expected uncached tokens of requests that come back."""
         c = self.cycle

@@ -1,6 +1,7 @@
 """The queue before prefill: what waits, and when it will be admitted."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class ServiceRate:
         return max(self._per_worker.value * self._workers, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Queue:
     """Requests that are ready and not prefilled, in the order in which they became ready.
 
@@ -129,27 +130,27 @@ class Queue:
     rank_work: Array
     saturated: bool
 
-    @property
+    @cached_property
     def backlog_tokens(self) -> float:
         """Uncached tokens of first prefills, less chunks computed."""
         return float(self.tokens[~self.retried].sum())
 
-    @property
+    @cached_property
     def computed_tokens(self) -> float:
         """Chunks already computed of these first prefills."""
         return float(np.nansum(self.computed[~self.retried]))
 
-    @property
+    @cached_property
     def retry_tokens(self) -> float:
         """Tokens that must be prefilled again."""
         return float(self.tokens[self.retried].sum())
 
-    @property
+    @cached_property
     def new_wait_s(self) -> float:
         """How long a request that arrives now waits for admission, on average."""
         return float(self.waits_s.mean())
 
-    @property
+    @cached_property
     def waiting(self) -> int:
         """Requests not yet admitted."""
         return int((~self.admitted).sum())
