@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 _RATE_ERROR: Final = 0.15
 """How well the service rate is known, as a share."""
-_WAIT_ERROR: Final = 0.3
+_WAIT_ERROR: Final = 0.1
 """How well the wait of one request is known, as a share of it."""
 _MOMENT_S: Final = 0.5
 """How well the moment of an admission is known at best: steps of engines, and the router's rounds."""
@@ -29,17 +29,18 @@ def _of_queue(
 ) -> tuple[Array, Array]:
     """Tokens of requests that wait now and are admitted within each horizon: their mean and variance, float64[H] each.
 
-    A wait is known to a share of it: the chance rises in a straight line around the expected moment. Nothing is
-    admitted that is cut off before it: ``going_on`` float64[K] is the chance that it is not.
+    A wait is known to a share of it: the chance falls in a straight line around those that are expected at the end of
+    the horizon, so that as many come later as come sooner than expected. Nothing is admitted that is cut off before it:
+    ``going_on`` float64[K] is the chance that it is not.
     """
     mean, variance = np.zeros(len(horizons_s)), np.zeros(len(horizons_s))
+    around_s = 2.0 * (_WAIT_ERROR * horizons_s + _MOMENT_S)
     for i in range(len(due_s)):
         if admitted[i]:
             continue
-        spread_s = 2.0 * (_WAIT_ERROR * due_s[i] + _MOMENT_S)
         comes = going_on[int(min(due_s[i], len(going_on) - 1.0))]
         for h in range(len(horizons_s)):
-            chance = comes * min(max((horizons_s[h] - due_s[i]) / spread_s + 0.5, 0.0), 1.0)
+            chance = comes * min(max((horizons_s[h] - due_s[i]) / around_s[h] + 0.5, 0.0), 1.0)
             mean[h] += chance * tokens[i]
             variance[h] += chance * (1.0 - chance) * tokens[i] * tokens[i]
     return mean, variance

@@ -171,10 +171,18 @@ class Predictor:
         typical = float(learner.appended.means.mean())
         serving = ranks.serving(self._plan.serves_prefill)
         latency_s = learner.prefill_latency_s.value
-        service = Service(serving, ranks.tokens_per_s, ranks.slack_s, self._service.tokens_per_s, latency_s)
+        service = Service(
+            serving,
+            ranks.workers,
+            ranks.tokens_per_s,
+            ranks.line,
+            ranks.slack_s,
+            self._service.tokens_per_s,
+            latency_s,
+        )
         starts = learner.first_share.starting(learner.computed_s)
         queue = make_queue(self.table.columns, t_s, typical, service, learner.wait_losses, learner.first_share, starts)
-        ranks.note_work(queue.rank_work, service.serving)
+        ranks.note_work(queue.rank_work, service.serving, queue.rank_tokens_per_s)
         self._serving = serving
         ranks.saturated = queue.waiting > 0
         learner.new_wait_s = queue.new_wait_s
@@ -212,9 +220,8 @@ class Predictor:
         if not ranks.saturated:
             ranks.idled()
             return
-        of = queue.admitted
-        sent, prompts = table.columns.home[queue.slot[of], 0], queue.prompt_tokens[of]
-        ranks.computed(done, sent, (prompts - queue.tokens[of], prompts), self._serving, since_s)
+        sent = table.columns.home[queue.slot[queue.admitted], 0]
+        ranks.computed(done, sent, queue.context, self._serving, since_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
         outcomes: list[Outcome] = []

@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.jit import compiled
 from prorsa.forecast.models import Recent
-from prorsa.forecast.speed import LoadedSpeed
+from prorsa.forecast.speed import Line, LoadedSpeed
 
 Array = NDArray[np.float64]
 
-_AHEAD_S: Final = 20.0
-"""Seconds over which contexts grow that set how fast ranks are expected to be."""
 _TICK_RANKS: Final = 5.0
 """What all ranks computed in a second counts as what so many did, so that it is followed within six seconds."""
+_RELATIVE_SLOPE: Final = 7e-6
+"""How much longer a token takes after one more token of context, over what it takes after none, before any was seen: as
+with the flattest of the packaged profiles (DeepSeek-V3.2, sparse attention: 6.6e-6 to 9e-6); others have 2e-5 to
+1.2e-4."""
 _SHARED: Final = 1.0
 """Tokens that are computed of a prompt that is cached: engines compute the last one again."""
 _WAITED_S: Final = 1.0
@@ -40,13 +42,15 @@ class Ranks:
 
     def __init__(self) -> None:
         self.worker_of: list[str] = []
+        self._number: dict[str, int] = {}
+        self._numbers: list[int] = []
         self._index: dict[tuple[str, int], int] = {}
         self._idle_since_s: list[float] = []
         self.work: Array = np.zeros(0)
         self.least_work = 0.0
         self.saturated = True
-        self._speed = LoadedSpeed(4000.0, memory=30.0, prior_weight=1.0)
-        self._growth = 0.0
+        self._speed = LoadedSpeed(4000.0, memory=30.0, prior_weight=1.0, relative_slope=_RELATIVE_SLOPE)
+        self._tokens_per_s: float | None = None
         self._all_busy = False
         self._ahead_s = Recent(prior=0.5, memory=64.0, prior_weight=4.0)
 
@@ -55,8 +59,13 @@ class Ranks:
 
     @property
     def tokens_per_s(self) -> float:
-        """Uncached tokens that a busy rank computes a second."""
-        return max(self._speed.with_more(self._growth), 1.0)
+        """Uncached tokens that a rank which stays busy is expected to compute a second."""
+        return max(self._speed.value if self._tokens_per_s is None else self._tokens_per_s, 1.0)
+
+    @property
+    def line(self) -> Line:
+        """Seconds a token of a rank, by the longest context that a rank of its worker is at."""
+        return self._speed.line
 
     @property
     def slack_s(self) -> float:
@@ -75,12 +84,20 @@ class Ranks:
         if found is None:
             found = self._index[key] = len(self.worker_of)
             self.worker_of.append(worker_id)
+            self._numbers.append(self._number.setdefault(worker_id, len(self._number)))
             self._idle_since_s.append(0.0)
         return found
 
-    def note_work(self, work: Array, serving: NDArray[np.bool_]) -> None:
-        """The queues of this tick: float64[ranks]; empty where no rank is known to serve."""
-        self.work = work
+    @property
+    def workers(self) -> NDArray[np.int32]:
+        """int32[ranks], the number of the worker of each."""
+        return np.array(self._numbers, np.int32)
+
+    def note_work(self, work: Array, serving: NDArray[np.bool_], tokens_per_s: float | None) -> None:
+        """The queues of this tick, float64[ranks], empty where no rank is known to serve; and how fast a busy rank is
+        expected to be, None where prefill has little to do.
+        """
+        self.work, self._tokens_per_s = work, tokens_per_s
         self.least_work = float(work[serving].min()) if len(work) else 0.0
 
     def crowding(self, home: int, saved_tokens: float) -> float:
@@ -105,7 +122,7 @@ class Ranks:
         self,
         tokens: float,
         sent: NDArray[np.int32],
-        contexts: tuple[Array, Array],
+        context: float,
         serving: NDArray[np.bool_],
         elapsed_s: float,
     ) -> None:
@@ -117,22 +134,18 @@ class Ranks:
 
         Args:
             sent: int32[n], the ranks of the requests that have been sent and not prefilled.
-            contexts: two float64[n], tokens of each that are computed or cached already, and whole prompts.
+            context: tokens of the longest context that a worker is at, on average.
         """
         were_busy, ranks = self._all_busy, np.flatnonzero(serving)
         has = np.bincount(sent[sent >= 0], minlength=len(serving))
         self._all_busy = len(ranks) > 0 and bool(has[ranks].all())
         if were_busy and self._all_busy:
             share = _TICK_RANKS / len(ranks)
-            self._speed.add(max(tokens, 0.0) * share, _TICK_RANKS * elapsed_s, float(contexts[0].max()), elapsed_s)
-        self._growth = 0.0
-        if self._all_busy:
-            later = np.minimum(contexts[0] + self._speed.value * _AHEAD_S, contexts[1])
-            self._growth = 0.5 * float(later.max() - contexts[0].max())
+            self._speed.add(max(tokens, 0.0) * share, _TICK_RANKS * elapsed_s, context, elapsed_s)
 
     def idled(self) -> None:
         """A tick at which no request waited: ranks may have had nothing to do."""
-        self._all_busy, self._growth = False, 0.0
+        self._all_busy = False
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
         """bool[ranks]: those whose worker serves prefill."""
@@ -148,7 +161,7 @@ def share_out(
     group: NDArray[np.int32],
     admitted: NDArray[np.bool_],
     serving: NDArray[np.bool_],
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, NDArray[np.intp]]:
     """Requests in the order in which they came, sent to ranks as the router would.
 
     First requests of a group follow each other: where one has been sent the others find its prompt, but for a token.
@@ -164,9 +177,10 @@ def share_out(
 
     Returns:
         float64[n], tokens that its rank computes of each; float64[n], before each; float64[ranks], all tokens of each
-        rank.
+        rank; int[n], ranks.
     """
     work, ahead, costs = np.zeros(len(serving)), np.zeros(len(tokens)), np.zeros(len(tokens))
+    sent_to = np.zeros(len(tokens), np.intp)
     led = np.full(group.max() + 1 if len(group) else 0, -1)
     for sent in (True, False):
         for i in range(len(tokens)):
@@ -179,11 +193,11 @@ def share_out(
                 at, cost = _choose(tokens[i], prompt[i], fresh, home[i], held_tokens[i], work, serving)
                 if leader >= 0 and work[leader] + _SHARED < work[at] + cost:
                     at, cost = leader, _SHARED
-            ahead[i], costs[i] = work[at], cost
+            ahead[i], costs[i], sent_to[i] = work[at], cost, at
             work[at] += cost
             if group[i] >= 0:
                 led[group[i]] = at
-    return costs, ahead, work
+    return costs, ahead, work, sent_to
 
 
 @compiled

@@ -1,7 +1,7 @@
 """How fast something goes that is the slower the more there is: requests that decode, prompts that grow."""
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from prorsa.forecast.models import Recent
 
@@ -14,6 +14,19 @@ _MOST: Final = 1.5
 """A token takes at most so much more or less than now."""
 
 
+class Line(NamedTuple):
+    """Seconds a token by the load: ``now_s`` at ``load``, the mean of the last ones, ``slope_s`` more with each more.
+
+    ``usual`` is the mean load of the last minutes; a token takes at most ``most`` times as long as now, or that part.
+    """
+
+    now_s: float
+    slope_s: float
+    load: float
+    usual: float
+    most: float
+
+
 class LoadedSpeed:
     """Tokens a second: what it is now, and what it is expected to be under another load.
 
@@ -23,9 +36,12 @@ class LoadedSpeed:
     Args:
         prior: tokens a second before any were seen, with the weight of ``prior_weight`` seconds.
         memory: after so many seconds what was before has faded to 1/e.
+        relative_slope: what is assumed of how much longer a token takes with a load of one more, over what it takes
+            without any.
     """
 
-    def __init__(self, prior: float, *, memory: float, prior_weight: float) -> None:
+    def __init__(self, prior: float, *, memory: float, prior_weight: float, relative_slope: float = 0.0) -> None:
+        self._relative_slope = relative_slope
         self._now = Recent(prior=prior, memory=memory, prior_weight=prior_weight)
         self._load_now = Recent(prior=0.0, memory=memory, prior_weight=0.0)
         self._seconds = self._load = self._token_s = self._square = self._product = 0.0
@@ -56,20 +72,27 @@ class LoadedSpeed:
         """Tokens a second now."""
         return self._now.value
 
-    def at(self, load: float) -> float:
-        """Tokens a second under such a load."""
-        return self.with_more(load - self._load_now.value) if self._seconds > 0.0 else self.value
-
-    def with_more(self, load: float) -> float:
-        """Tokens a second under so much more load than now."""
+    @property
+    def line(self) -> Line:
+        """What is known of it."""
         now_s = 1.0 / max(self.value, 1e-9)
         if self._seconds <= 0.0:
+            return Line(now_s, 0.0, 0.0, 0.0, _MOST)
+        return Line(now_s, self._slope(), self._load_now.value, self._load / self._seconds, _MOST)
+
+    def at(self, load: float) -> float:
+        """Tokens a second under such a load."""
+        if self._seconds <= 0.0:
             return self.value
-        then_s = now_s + self._slope() * load
-        return 1.0 / min(max(then_s, now_s / _MOST), now_s * _MOST)
+        line = self.line
+        then_s = line.now_s + line.slope_s * (load - line.load)
+        return 1.0 / min(max(then_s, line.now_s / line.most), line.now_s * line.most)
 
     def _slope(self) -> float:
         """Seconds a token, of a load of one more."""
         mean, token_s = self._load / self._seconds, self._token_s / self._seconds
-        spread = max(self._square - self._seconds * mean * mean, 0.0) + _SECONDS * (_SPREAD * mean) ** 2
-        return max(self._product - self._seconds * mean * token_s, 0.0) / max(spread, 1e-9)
+        doubt = _SECONDS * (_SPREAD * mean) ** 2
+        assumed = self._relative_slope * token_s / (1.0 + self._relative_slope * mean)
+        seen = self._product - self._seconds * mean * token_s
+        spread = max(self._square - self._seconds * mean * mean, 0.0)
+        return max(seen + doubt * assumed, 0.0) / max(spread + doubt, 1e-9)

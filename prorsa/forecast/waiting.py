@@ -11,9 +11,11 @@ from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.habits import IDLE_GRID
 from prorsa.forecast.jit import compiled
 from prorsa.forecast.models import Ratio
+from prorsa.forecast.pace import paced
 from prorsa.forecast.ranks import share_out
 from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
 from prorsa.forecast.siblings import FirstShare
+from prorsa.forecast.speed import Line
 from prorsa.forecast.tables import wait_losses
 
 Array = NDArray[np.float64]
@@ -114,6 +116,8 @@ class Queue:
         tokens_per_s: at which all that arrives later is admitted while requests wait.
         waits_s: float64[WAITS], how long a request that arrives now waits, at equally likely ranks, ascending.
         rank_work: float64[ranks], tokens to compute of each rank's queue; empty where no rank is known to serve.
+        rank_tokens_per_s: that a rank which stays busy is expected to compute; ``context``: tokens of the longest
+            context that a worker is at, on average. None and 0 where prefill has little to do.
         saturated: whether the first of those not yet admitted has waited for longer than a moment.
     """
 
@@ -128,6 +132,8 @@ class Queue:
     tokens_per_s: float
     waits_s: Array
     rank_work: Array
+    rank_tokens_per_s: float | None
+    context: float
     saturated: bool
 
     @cached_property
@@ -170,22 +176,20 @@ class Service:
 
     Attributes:
         serving: bool[ranks], ranks that prefill; empty where none is known.
-        rank_tokens_per_s: of one of them; ``slack_s``: how much one has to do when it is sent more.
+        workers: int32[ranks], the number of the worker of each.
+        rank_tokens_per_s: of one of them, as of the last tick; ``line``: by the longest context; ``slack_s``: how much
+            one has to do when it is sent more.
         admitted_tokens_per_s: of all admission together, as measured while requests waited.
         latency_s: from admission to the end of prefill where that has little to do.
     """
 
     serving: NDArray[np.bool_]
+    workers: NDArray[np.int32]
     rank_tokens_per_s: float
+    line: Line
     slack_s: float
     admitted_tokens_per_s: float
     latency_s: float
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second that the pool prefills when all of it is busy."""
-        ranks = int(self.serving.sum())
-        return ranks * self.rank_tokens_per_s if ranks else self.admitted_tokens_per_s
 
 
 def make_queue(
@@ -239,6 +243,8 @@ def make_queue(
         tokens_per_s=turns.tokens_per_s,
         waits_s=_middles(turns.waits_s) if waiting.any() else np.zeros(WAITS),
         rank_work=turns.rank_work,
+        rank_tokens_per_s=turns.rank_tokens_per_s,
+        context=turns.context,
         saturated=bool((waited_s[waiting] > _QUEUED_S).any()),
     )
 
@@ -252,6 +258,8 @@ class _Turns(NamedTuple):
     tokens_per_s: float
     waits_s: Array
     rank_work: Array
+    rank_tokens_per_s: float | None = None
+    context: float = 0.0
 
 
 class _Line(NamedTuple):
@@ -335,12 +343,15 @@ def _due(tokens: Array, of: _Line, service: Service) -> _Turns:
         waits_s = np.full(1, float(unadmitted.sum()) / rate)
         due_s = np.where(admitted, 0.0, ahead / rate)
         return _Turns(tokens, due_s, due_s + service.latency_s, rate, waits_s, np.zeros(0))
-    costs, ahead, work = share_out(
+    costs, ahead, work, sent_to = share_out(
         tokens, of.prompt_tokens, of.home, of.held_tokens, of.group, admitted, service.serving
     )
-    due_s = np.where(admitted, 0.0, np.maximum(ahead / speed - service.slack_s, 0.0))
-    waits_s = np.maximum(work[service.serving] / speed - service.slack_s, 0.0)
-    return _Turns(costs, due_s, (ahead + costs) / speed, service.rate, waits_s, work)
+    pace = paced(of.prompt_tokens, costs, ahead, sent_to, work, service.workers, service.serving, service.line)
+    due_s = np.where(admitted, 0.0, np.maximum(pace.begins_s - service.slack_s, 0.0))
+    waits_s = np.maximum(pace.idle_s[service.serving] - service.slack_s, 0.0)
+    at_work = pace.contexts[np.unique(service.workers[service.serving])]
+    rate = pace.tokens_per_s
+    return _Turns(costs, due_s, pace.ends_s, rate * ranks, waits_s, work, rate, float(at_work.mean()))
 
 
 def _middles(waits_s: Array) -> Array:

@@ -9,10 +9,12 @@ from prorsa.forecast.calibration import Corrected, Raw
 from prorsa.forecast.early import EarlyActuals
 from prorsa.forecast.flow import FIRST, GENERATIONS, WAITING, Cycle, Pool, Streams, flow
 from prorsa.forecast.learn import Learner
+from prorsa.forecast.pace import paced
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.priors import class_priors
 from prorsa.forecast.ranks import Ranks, share_out
 from prorsa.forecast.scoring import Made, ScoreKeeper
+from prorsa.forecast.speed import Line
 from prorsa.forecast.waiting import WaitLoss
 from prorsa.forecast.waits import WaitKeys
 
@@ -162,10 +164,13 @@ def test_the_router_shares_out_by_what_is_left_to_compute():
     home[:, 0] = 0
     admitted = np.array([True, False, False])
     alone = np.full(3, -1, np.int32)
-    costs, ahead, work = share_out(tokens, prompt, home, np.zeros((3, 4)), alone, admitted, np.array([True, True]))
+    costs, ahead, work, sent_to = share_out(
+        tokens, prompt, home, np.zeros((3, 4)), alone, admitted, np.array([True, True])
+    )
     assert costs.tolist() == [5000.0, 2000.0, 100.0]
     assert ahead.tolist() == [0.0, 0.0, 5000.0]
     assert work.tolist() == [5100.0, 2000.0]
+    assert sent_to.tolist() == [0, 1, 0]
 
 
 def test_new_prompts_fill_the_ranks_evenly():
@@ -174,7 +179,7 @@ def test_new_prompts_fill_the_ranks_evenly():
     nowhere = np.full((n, 4), -1, np.int32)
     serving = np.array([True, False, True, True, True])
     alone = np.full(n, -1, np.int32)
-    _, _, work = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), alone, np.zeros(n, np.bool_), serving)
+    _, _, work, _ = share_out(tokens, tokens, nowhere, np.zeros((n, 4)), alone, np.zeros(n, np.bool_), serving)
     assert work.tolist() == [16_000.0, 0.0, 16_000.0, 16_000.0, 16_000.0]
 
 
@@ -187,10 +192,11 @@ def test_a_group_follows_its_first_until_another_rank_would_have_computed_the_pr
     home[:2, 0] = 0
     group = np.array([-1, 0, 0, 0, 3, 3], np.int32)
     sent = np.array([True, True, False, False, False, False])
-    costs, ahead, work = share_out(tokens, tokens, home, np.zeros((6, 4)), group, sent, np.array([True, True]))
+    costs, ahead, work, sent_to = share_out(tokens, tokens, home, np.zeros((6, 4)), group, sent, np.array([True, True]))
     assert costs.tolist() == [50_000.0, 20_000.0, 20_000.0, 1.0, 90_000.0, 1.0]
     assert ahead.tolist() == [0.0, 50_000.0, 0.0, 20_000.0, 20_001.0, 110_001.0]
     assert work.tolist() == [70_000.0, 110_002.0]
+    assert sent_to.tolist() == [0, 0, 1, 1, 1, 1]
 
 
 def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
@@ -204,10 +210,9 @@ def test_a_rank_is_as_fast_as_it_was_while_requests_waited():
     assert ranks.tokens_per_s == pytest.approx(500.0, rel=0.02)
 
 
-def busy(ranks, tokens, context, prompt, serving):
-    """A second in which both ranks compute a prompt each, of which so much is done."""
-    contexts = np.array([context, 0.0]), np.array([prompt, 1000.0])
-    ranks.computed(tokens, np.array([0, 1], np.int32), contexts, serving, 1.0)
+def busy(ranks, tokens, context, serving):
+    """A second in which both ranks compute, at contexts of so many tokens."""
+    ranks.computed(tokens, np.array([0, 1], np.int32), context, serving, 1.0)
 
 
 def test_ranks_that_all_compute_are_as_fast_as_they_were_this_moment():
@@ -215,9 +220,9 @@ def test_ranks_that_all_compute_are_as_fast_as_they_were_this_moment():
     ranks, serving = Ranks(), np.array([True, True])
     ranks.add_worker("p", 2)
     for _ in range(40):
-        busy(ranks, 5000.0, 1000.0, 1000.0, serving)
+        busy(ranks, 5000.0, 1000.0, serving)
     assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
-    ranks.computed(0.0, np.array([0], np.int32), (np.zeros(1), np.zeros(1)), serving, 1.0)
+    ranks.computed(0.0, np.array([0], np.int32), 0.0, serving, 1.0)
     assert ranks.tokens_per_s == pytest.approx(2500.0, rel=0.02)
 
 
@@ -227,10 +232,61 @@ def test_ranks_become_slower_as_a_large_prompt_grows():
     ranks.add_worker("p", 2)
     while done < 60_000.0:
         tokens = 1.0 / (0.0002 + 0.0002 * done / 100_000.0)
-        busy(ranks, 2.0 * tokens, done, 140_000.0, serving)
+        busy(ranks, 2.0 * tokens, done, serving)
         done += tokens
-    now = 1.0 / (0.0002 + 0.0002 * done / 100_000.0)
-    assert 0.7 * now < ranks.tokens_per_s < 0.95 * now
+    left = np.array([140_000.0 - done])
+    sent_to = np.array([0])
+    work = np.array([left[0], 0.0])
+    of = (np.array([140_000.0]), left, np.zeros(1), sent_to, work, ranks.workers, serving)
+    pace = paced(*of, ranks.line)
+    assert pace.contexts.tolist() == pytest.approx([done], rel=0.02)
+    # The integral of 0.2 ms (1 + context / 100,000) over what is left.
+    takes_s = 2e-4 * (left[0] + (140_000.0**2 - done**2) / 2e5)
+    assert pace.ends_s[0] == pytest.approx(takes_s, rel=0.05)
+    assert pace.idle_s[0] == pytest.approx(pace.ends_s[0])
+
+
+def line(now_s=2e-4, slope_s=2e-9, load=0.0, usual=0.0):
+    return Line(now_s, slope_s, load, usual, 10.0)
+
+
+def test_a_long_context_holds_up_the_ranks_of_its_worker_and_no_others():
+    """Three ranks, two of one worker, with as much to do each: one is at a context of 100,000."""
+    costs, prompt = np.full(3, 4096.0), np.array([104_096.0, 4096.0, 4096.0])
+    worker, serving = np.array([0, 0, 1], np.int32), np.ones(3, np.bool_)
+    pace = paced(prompt, costs, np.zeros(3), np.arange(3), costs, worker, serving, line())
+    assert pace.ends_s[0] == pytest.approx(4096.0 * 4e-4, rel=0.03)
+    assert pace.ends_s[1] == pace.ends_s[0]
+    assert pace.ends_s[2] == pytest.approx(4096.0 * 2e-4, rel=0.03)
+
+
+def test_work_in_turn_takes_as_long_as_its_parts():
+    """Whatever the lengths: a request begins when what is before it has ended, and nothing is sooner than with no
+    context."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        n = int(rng.integers(1, 30))
+        costs, at = rng.uniform(1.0, 50_000.0, n), rng.integers(0, 4, n)
+        ahead, work = np.zeros(n), np.zeros(4)
+        for i in range(n):
+            ahead[i] = work[at[i]]
+            work[at[i]] += costs[i]
+        prompt = costs + rng.uniform(0.0, 80_000.0, n)
+        pace = paced(prompt, costs, ahead, at, work, np.array([0, 0, 1, 1], np.int32), np.ones(4, np.bool_), line())
+        assert (pace.begins_s >= 2e-4 * ahead * (1 - 1e-9)).all()
+        assert (pace.ends_s >= pace.begins_s + 2e-4 * costs * (1 - 1e-9)).all()
+        for rank in range(4):
+            mine = np.flatnonzero(at == rank)
+            assert pace.begins_s[mine[1:]] == pytest.approx(pace.ends_s[mine[:-1]])
+            if len(mine):
+                assert pace.idle_s[rank] == pytest.approx(pace.ends_s[mine[-1]])
+        assert 0.0 < pace.tokens_per_s <= 5000.0 * (1 + 1e-9)
+
+
+def test_where_queues_have_ended_ranks_are_as_fast_as_usual():
+    nothing = np.zeros(0)
+    of = (nothing, nothing, nothing, np.zeros(0, np.int64), np.zeros(2), np.zeros(2, np.int32), np.ones(2, np.bool_))
+    assert paced(*of, line(usual=100_000.0)).tokens_per_s == pytest.approx(2500.0)
 
 
 def test_how_much_a_rank_has_to_do_when_it_is_sent_more_is_learnt_from_what_waited():

@@ -372,6 +372,17 @@ def test_a_batch_that_never_changed_says_nothing_of_others():
     assert speed.at(300.0) == pytest.approx(speed.value, rel=0.01)
 
 
+def test_what_is_assumed_of_a_slope_holds_until_loads_were_seen_to_differ():
+    """A token takes a third longer at a load of 100,000 than at 50,000 if 1e-5 a load of one is right, else as long."""
+    speed = LoadedSpeed(4000.0, memory=30.0, prior_weight=1.0, relative_slope=1e-5)
+    for _ in range(40):
+        speed.add(4000.0 * 5.0, 5.0, 50_000.0, 1.0)
+    assert speed.at(100_000.0) == pytest.approx(4000.0 * 1.5 / 2.0, rel=0.02)
+    for second in range(200):
+        speed.add(4000.0 * 5.0, 5.0, 20_000.0 + 400.0 * second, 1.0)
+    assert speed.at(200_000.0) == pytest.approx(4000.0, rel=0.05)
+
+
 def test_ratio():
     ratio = Ratio(prior=5.0, time_constant_s=10.0)
     for _ in range(100):

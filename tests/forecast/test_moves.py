@@ -58,7 +58,7 @@ def test_crowding_is_what_a_home_is_behind_the_shortest_queue():
     ranks = Ranks()
     ranks.add_worker("p", 3)
     assert ranks.crowding(0, CONTEXT) == 0.0  # nothing is known yet
-    ranks.note_work(np.array([60_000.0, 20_000.0, 0.0]), np.array([True, True, False]))
+    ranks.note_work(np.array([60_000.0, 20_000.0, 0.0]), np.array([True, True, False]), 4000.0)
     assert ranks.crowding(0, CONTEXT) == 1.0
     assert ranks.crowding(1, CONTEXT) == 0.0
     assert ranks.crowding(-1, CONTEXT) == 0.0
