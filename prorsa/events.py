@@ -429,7 +429,7 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
 
     ``status``: ``hold`` nothing to do; ``applied`` the moves start; ``proposed`` they wait for approval until
     ``expires_ns``; ``observed`` they are only recorded (mode observe). ``handed_over``: why the policy let another one
-    decide; None where it decided itself.
+    decide; None where it decided itself. ``decided_by``: that other one, or the one that a policy chose among several.
     """
 
     decision_id: Count
@@ -450,6 +450,7 @@ class Decision(Event, frozen=True, kw_only=True, tag="decision"):
     moves: tuple[Move, ...] = ()
     expires_ns: RunNs | None = None
     handed_over: str | None = None
+    decided_by: str | None = None
 
 
 class ShadowDecision(Event, frozen=True, kw_only=True, tag="shadow"):

@@ -13,7 +13,7 @@ from prorsa.cluster.scenario import Scenario
 from prorsa.cluster.workloads.workload import Workload
 from prorsa.control.config import ControlConfig, ForecastKind
 from prorsa.control.policies import colocated_settings, make_policy, make_simulated
-from prorsa.control.shadow import make_shadow
+from prorsa.control.shadow import OFF, make_shadow
 from prorsa.errors import ConfigError
 from prorsa.events import Mode, Role, Stamped
 
@@ -153,6 +153,8 @@ def make_plan(
     if not profile.flippable and chosen.flips:
         why = profile.why_not_flippable or "SGLang refuses it"
         raise ConfigError(f"policy {policy} flips workers, and {profile.name} cannot: {why}; take a fixed split")
+    if shadow == OFF:
+        shadow = None
     beside = make_shadow(shadow, policy, scenario.workers).policy if shadow else None
     made = forecast if scored or chosen.needs_forecast or (beside and beside.needs_forecast) else None
     control = ControlConfig(

@@ -22,7 +22,8 @@ Sessions = Annotated[
     Path | None, Parameter(name="--sessions", help="Replay the sessions of this CSV file (.csv or .csv.gz) instead.")
 ]
 Shadow = Annotated[
-    str | None, Parameter(help="A second policy that decides beside the active one; it is recorded and compared.")
+    str | None,
+    Parameter(help="A second policy that decides beside the active one; it is recorded and compared; off for none."),
 ]
 
 app = App(

@@ -345,6 +345,7 @@ class Controller:
             moves=moves,
             expires_ns=t_ns + nanoseconds(self.config.decision_horizon_s) if status == "proposed" else None,
             handed_over=want.handed_over,
+            decided_by=want.decided_by,
         )
 
     def _status(self, plan: Plan, t_ns: int) -> tuple[DecisionStatus, tuple[Move, ...], tuple[GuardEffect, ...]]:

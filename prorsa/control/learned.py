@@ -104,7 +104,7 @@ class Learned:
         why = self._handover.reason
         reason = f"{self._instead.name} decides for {self.name} for {left_s:.0f} s ({why}): {want.reason}"
         inputs = {**want.inputs, "handed_over_s": round(left_s, 1)}
-        return replace(want, reason=reason, inputs=inputs, handed_over=why)
+        return replace(want, reason=reason, inputs=inputs, handed_over=why, decided_by=self._instead.name)
 
 
 def make_learned(name: str) -> Learned:

@@ -52,6 +52,27 @@ async def test_unknown_load_is_dashes_and_never_zero() -> None:
         assert set("".join(cells[4:])) == {"–"}
 
 
+@pytest.mark.parametrize(
+    ("decided", "by", "shown"),
+    [
+        ("default", "lookahead", "policy default (lookahead)  "),
+        ("default", None, "policy default  "),
+        ("static:4:4", "lookahead", "policy default  "),  # of a policy that has been changed since
+    ],
+)
+async def test_the_top_line_says_which_policy_decides_for_another(decided: str, by: str | None, shown: str) -> None:
+    app = console()
+    last = story.view_at(700.0).last_decision
+    assert last is not None
+    last = msgspec.structs.replace(last, policy=decided, decided_by=by)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await pilot.pause()
+        view = story.view_at(700.0, policy="default", last_decision=last)
+        app.model.apply(Stamped(99_999, nanoseconds(700.0), "t", 1, 0, view))
+        app.tick()
+        await shows(pilot, app, shown)
+
+
 async def test_on_loss_the_last_frame_stays_dimmed_with_its_age() -> None:
     app = console()
     async with app.run_test(size=(120, 40)) as pilot:

@@ -26,7 +26,7 @@ def test_it_looks_ahead_with_any_profile(profile: str) -> None:
     given = dataclasses.replace(given, frame=frame, cost=CostModel(load_profile(profile)))
     default, chosen = make_policy("default"), make_policy("lookahead")
     for _ in range(3):
-        assert default.decide(given) == chosen.decide(given)
+        assert default.decide(given) == dataclasses.replace(chosen.decide(given), decided_by="lookahead")
 
 
 @pytest.mark.parametrize("profile", [None, PROFILE])
@@ -38,5 +38,6 @@ def test_it_holds_without_a_forecast_by_either(profile: object) -> None:
 def test_without_a_profile_it_goes_by_the_workers_counters() -> None:
     given = context(Split(4, 4), arrivals=20_000.0, decode_batch=300)
     unknown = Context(0, given.current, given.bounds, given.frame, CostModel(None), given.kv_capacity, ControlConfig())
-    assert make_policy("default").decide(unknown) == make_policy("analytic").decide(unknown)
+    by_formula = make_policy("analytic").decide(unknown)
+    assert make_policy("default").decide(unknown) == dataclasses.replace(by_formula, decided_by="analytic")
     assert "prefill rate" in make_policy("default").decide(unknown).reason

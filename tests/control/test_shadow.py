@@ -81,6 +81,12 @@ def test_a_run_with_a_shadow_is_the_run_without_it(policy: str, shadow: str) -> 
     assert {key: beside[key] for key in beside.keys() - own} == {key: alone[key] for key in alone.keys() - own}
 
 
+def test_off_is_none_in_shadow() -> None:
+    row, journal = run_of("analytic", "off")
+    assert row["shadow"] is None
+    assert event_hash(journal) == event_hash(run_of("analytic", None)[1])
+
+
 def test_a_replay_says_the_same_in_shadow() -> None:
     row, journal = run_of("analytic", "lookahead")
     plan = make_plan(load_scenario(str(MINI)), policy="analytic", run_id="run", shadow="lookahead")

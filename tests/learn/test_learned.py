@@ -76,12 +76,14 @@ def test_it_hands_over_outside_its_range_says_so_and_comes_back_once_all_is_know
     decision = pool.decisions()[-1]
     assert decision.handed_over == "kv_held: outside the range of its training"
     assert "analytic decides for learned" in decision.reason
+    assert decision.decided_by == "analytic"
     assert decision.inputs["handed_over_s"] == RETURN_S
     loads[:] = [kv_held(0.25) for _ in range(4)]
     pool.run(int(RETURN_S) - 5)
     assert "analytic decides" in pool.decisions()[-1].reason
     pool.run(10)
     assert "practised" in pool.decisions()[-1].reason
+    assert pool.decisions()[-1].decided_by is None
 
 
 def test_roles_that_it_never_saw_are_no_reason_to_hand_over():

@@ -55,7 +55,7 @@ class TopBar(Drawing):
             items.append((f"of {run_time(status.to_ns)}", "muted"))
         if view is not None:
             items.append((view.mode.upper(), "warning" if view.mode != "auto" else "text"))
-            items.append((f"policy {view.policy}", "text"))
+            items.append((f"policy {_policy(view)}", "text"))
         scenario = (view.scenario if view is not None else None) or (run.scenario if run is not None else None)
         return [*items, (scenario, "muted")] if scenario else items
 
@@ -186,3 +186,10 @@ class Banner(Drawing):
 
         shown = self.messages()[:height]
         return [self.line().gap().add(fit_words(text, width - 2, self.look), style) for text, style in shown]
+
+
+def _policy(view: View) -> str:
+    """The policy in charge, and the one that decided last where it let another one."""
+    last = view.last_decision
+    by = last.decided_by if last is not None and last.policy == view.policy else None
+    return view.policy if by is None else f"{view.policy} ({by})"

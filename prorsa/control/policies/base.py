@@ -61,7 +61,8 @@ class Want:
 
     ``relief_s`` is what it hopes to save, where the policy can say: worker-seconds of the work of the decision horizon
     that the present split would leave undone and the wanted one would not. ``handed_over`` is why another policy
-    decided in its place; None where it decided itself.
+    decided in its place; None where it decided itself. ``decided_by`` names that other policy, or the one that a policy
+    chose among several.
     """
 
     split: Split
@@ -71,6 +72,7 @@ class Want:
     overloaded: bool = False
     relief_s: float | None = None
     handed_over: str | None = None
+    decided_by: str | None = None
 
 
 class Policy(Protocol):

@@ -4,6 +4,8 @@ Look-ahead needs a profile for its model; the ratio formula does with the worker
 better of the two wherever it can decide is what simulated runs say (``docs/judging-results.md``).
 """
 
+from dataclasses import replace
+
 from prorsa.control.lookahead import Lookahead
 from prorsa.control.policies.analytic import Analytic
 from prorsa.control.policies.base import Context, Want
@@ -24,8 +26,9 @@ class Default:
 
     def decide(self, context: Context) -> Want:
         """What the one of the two that can wants."""
-        chosen = self._analytic if context.cost.profile is None else self._lookahead
-        return chosen.decide(context)
+        if context.cost.profile is None:
+            return replace(self._analytic.decide(context), decided_by="analytic")
+        return replace(self._lookahead.decide(context), decided_by="lookahead")
 
     def state(self) -> str:
         """What both remember: which of them decides is settled by the configuration."""
