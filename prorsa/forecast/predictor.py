@@ -89,6 +89,7 @@ class Predictor:
         self._keys = tuple((target, horizon_s) for target in TARGETS for horizon_s in horizons_s)
         kinds = [Kind(h, target == "prefill", SHARPNESS[target], MENDED_LEAN[target]) for target, h in self._keys]
         self._combiners = Combiners(kinds, len(BaselineSet.NAMES))
+        self._outcomes: list[Outcome] = []
         self._combiner_of = {key: which for which, key in enumerate(self._keys)}
         self._phases = PhaseTracker()
         self._transient = True
@@ -224,23 +225,19 @@ class Predictor:
         ranks.computed(done, sent, queue.context, self._serving, since_s)
 
     def _settle(self, t_s: float, settled: list[tuple[Settled, Made]]) -> None:
-        outcomes: list[Outcome] = []
         for row, made in settled:
             self.scores.add(row)
             # Admissions were learnt from when their window ended: they settle with the last answer.
             if row.actual > 0 and row.target != "decode_admission":
                 which, after_s = self._combiner_of[row.target, row.horizon_s], t_s - row.tick_ns / NS_PER_S
-                outcomes.append(Outcome(which, made.raw, made.corrected, row.actual, after_s))
-        self._combiners.learn(outcomes)
+                self._outcomes.append(Outcome(which, made.raw, made.corrected, row.actual, after_s))
 
     def _learn_early(self, t_s: float) -> None:
-        self._combiners.learn(
-            [
-                Outcome(self._combiner_of["decode_admission", h], made.raw, made.corrected, actual, h)
-                for h, made, actual in self._early.tick(t_s, self._learner.admitted_tokens)
-                if actual > 0
-            ]
-        )
+        self._outcomes += [
+            Outcome(self._combiner_of["decode_admission", h], made.raw, made.corrected, actual, h)
+            for h, made, actual in self._early.tick(t_s, self._learner.admitted_tokens)
+            if actual > 0
+        ]
 
     # --- forecast ---------------------------------------------------------------------------------------------------
 
@@ -301,6 +298,8 @@ class Predictor:
                 raws.append(
                     Raw(known[h], medians[h], middle - low, high - middle, tuple(values.values()), self._transient)
                 )
+        self._combiners.learn(self._outcomes)
+        self._outcomes.clear()
         said = self._combiners.correct([self._combiner_of[key] for key in self._keys], raws)
         made = zip(means, raws, said, series, strict=True)
         return {

@@ -108,7 +108,7 @@ def _stays(hazard: float) -> float:
     if hazard > _SMALL_HAZARD:
         return float(np.exp(-hazard))
     h = hazard
-    return float(1.0 - h * (1.0 - h / 2.0 * (1.0 - h / 3.0 * (1.0 - h / 4.0 * (1.0 - h / 5.0)))))
+    return float(1.0 - h * (1.0 - h * (1 / 2) * (1.0 - h * (1 / 3) * (1.0 - h * (1 / 4) * (1.0 - h * (1 / 5))))))
 
 
 @compiled
@@ -116,12 +116,14 @@ def _reached(m: Beliefs, key: int, x: float, speed: float, still_s: float, edges
     """Probability that a wait at ``x`` has ended by each edge; it stands still for ``still_s`` first."""
     bins = m.survival.shape[1]
     index = _log_bin(x, _DURATION_LOW, _DURATION_PER_OCTAVE, bins)
-    now = m.survival[key, index] * _stays(m.slope[key, index] * (x - m.edges[index]))
+    # Divisions are what takes long here.
+    over_now = 1.0 / (m.survival[key, index] * _stays(m.slope[key, index] * (x - m.edges[index])))
     for e in range(len(edges_s)):
         later = x + speed * max(edges_s[e] - still_s, 0.0)
         while index < bins - 1 and later > m.edges[index + 1]:
             index += 1
-        out[e] = 1.0 - m.survival[key, index] * _stays(m.slope[key, index] * (later - m.edges[index])) / now
+        stays = m.survival[key, index] * _stays(m.slope[key, index] * (later - m.edges[index])) * over_now
+        out[e] = max(1.0 - stays, 0.0)
 
 
 @compiled
