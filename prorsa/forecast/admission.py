@@ -47,6 +47,17 @@ def _of_queue(
 
 
 @compiled
+def _share_of(admitted: Array, come: ByHorizon) -> Array:
+    """Of what becomes ready within each horizon, how much is admitted by then: float64[H]; all where nothing comes."""
+    share = np.ones(len(admitted))
+    for h in range(len(share)):
+        arriving = come.tool[0, h] + come.box[0, h] + come.second[0, h] + come.sampler[0, h]
+        if arriving > 1e-9:
+            share[h] = min(admitted[h] / arriving, 1.0)
+    return share
+
+
+@compiled
 def _parts(admissible: Array, admissible2: Array, share: Array, come: ByHorizon, contexts: Array, first: int) -> Array:
     """Expected requests by size: float64[H, size bins].
 
@@ -117,8 +128,7 @@ class AdmissionDemand:
         self._burst = burst[1] + burst[3]
         self.mean: Array = admitted[1] + admitted[3] + self._burst
         self._admitted = admitted[0]
-        arriving = come.tool[0] + come.box[0] + come.second[0] + come.sampler[0]
-        self._share = np.where(arriving > 1e-9, np.minimum(admitted[0] / np.maximum(arriving, 1e-9), 1.0), 1.0)
+        self._share = _share_of(admitted[0], come)
         self.sure: Array = self._share**2 * expected.squares
         first = SIZE_GRID.index(outlook.cycle.first_prompt + outlook.cycle.answer_tokens)
         self.counts = _parts(expected.admissible, expected.admissible2, self._share, come, self._contexts(), first)

@@ -33,9 +33,7 @@ def compound_quantiles(counts: Array, sizes: Array, q: Array) -> Array:
     Returns:
         float64[rows, m], tokens; 0 where a row expects nothing.
     """
-    mean, variance = counts @ sizes, counts @ (sizes * sizes)
-    step = np.maximum((mean + RANGE_SD * np.sqrt(variance)) / (CELLS - 2), 1e-9)
-    density = _on_grid(counts, sizes, step)
+    density, step = _on_grid(counts, sizes)
     transform = np.fft.rfft(density, axis=1)
     _exponentiate(transform)
     return _quantiles(np.fft.irfft(transform, CELLS, axis=1), step, q)
@@ -67,14 +65,21 @@ def _quantiles(masses: Array, step: Array, q: Array) -> Array:
 
 
 @compiled
-def _on_grid(counts: Array, sizes: Array, step: Array) -> Array:
-    """Counts spread over the two cells around each size, so that means are kept: float64[rows, CELLS]."""
-    grid = np.zeros((len(counts), CELLS))
+def _on_grid(counts: Array, sizes: Array) -> tuple[Array, Array]:
+    """Counts spread over the two cells around each size, so that means are kept: float64[rows, CELLS]; and how many
+    tokens a cell is apart from the next, float64[rows].
+    """
+    grid, step = np.zeros((len(counts), CELLS)), np.empty(len(counts))
     for row in range(len(counts)):
+        mean = variance = 0.0
+        for size in range(len(sizes)):
+            mean += counts[row, size] * sizes[size]
+            variance += counts[row, size] * sizes[size] * sizes[size]
+        step[row] = max((mean + RANGE_SD * np.sqrt(variance)) / (CELLS - 2), 1e-9)
         for size in range(len(sizes)):
             position = min(sizes[size] / step[row], CELLS - 2.0)
             cell = int(position)
             upper = counts[row, size] * (position - cell)
             grid[row, cell] += counts[row, size] - upper
             grid[row, cell + 1] += upper
-    return grid
+    return grid, step

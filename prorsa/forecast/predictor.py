@@ -332,7 +332,7 @@ class Predictor:
             mean_prefix_tokens=max(context - outlook.mean_new_tokens, 0.0),
             mean_output_tokens=outlook.cycle.answer_tokens,
             request_output_tokens_per_s=self._learner.output_rate.value,
-            requests_per_s=float(come.requests.mean()),
+            requests_per_s=float(come.requests.sum()) / len(come.requests),
             arrivals_per_s=tuple(come.tokens.tolist()),
         )
 

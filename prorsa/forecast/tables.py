@@ -62,7 +62,7 @@ def hazard_tables(
                 pooled[g, b] = min(hazard, _SURELY)
                 pooled_step[g, b] = -np.log1p(-pooled[g, b])
     cumulative, survives, slope = np.empty((keys, bins)), np.empty((keys, bins)), np.empty((keys, bins))
-    mean = np.zeros(keys)
+    mean, over_width = np.zeros(keys), 1.0 / widths
     for k in range(keys):
         g = kind[k]
         so_far, survival = 0.0, 1.0
@@ -71,7 +71,7 @@ def hazard_tables(
             if k >= kinds and reached[k, b] > 0.0:
                 hazard = min((ended[k, b] * scale[k] + shrinkage * hazard) / (reached[k, b] + shrinkage), _SURELY)
                 step = -np.log1p(-hazard)
-            cumulative[k, b], survives[k, b], slope[k, b] = so_far, survival, step / widths[b]
+            cumulative[k, b], survives[k, b], slope[k, b] = so_far, survival, step * over_width[b]
             if b < bins - 1:
                 mean[k] += survival * (1.0 - 0.5 * hazard) * widths[b]
             so_far += step
@@ -106,12 +106,9 @@ def size_tables(
         grouped[g] /= grouped[g].sum()
     shares, means = np.empty((keys, bins)), np.zeros(keys)
     for k in range(keys):
-        total = shrinkage
+        over_total = 1.0 / (shrinkage + counts[k].sum() * scale[k])
         for b in range(bins):
-            shares[k, b] = counts[k, b] * scale[k] + shrinkage * grouped[group[k], b]
-            total += counts[k, b] * scale[k]
-        for b in range(bins):
-            shares[k, b] /= total
+            shares[k, b] = over_total * (counts[k, b] * scale[k] + shrinkage * grouped[group[k], b])
             means[k] += shares[k, b] * sizes[b]
     return shares, means, sizes
 
