@@ -88,19 +88,21 @@ class Kind(NamedTuple):
         wide: whether the forecast's own widths are known to be too small in transients.
         sharpness: the power of the errors that weights go by.
         lean: independent windows that the forecast's being right on average is worth.
+        whole: whether the known part is known no better than what arrives: then it is mended too.
     """
 
     horizon_s: float
     wide: bool = False
     sharpness: float = 4.0
     lean: float = 2.0
+    whole: bool = False
 
 
 class _Learnt(NamedTuple):
     """What n combiners have learnt; experts are the forecast, the forecast mended, and the series.
 
     Attributes:
-        horizon_s, sharpness: float64[n], of their kinds; ``lean`` float64[n], seconds.
+        horizon_s, sharpness, whole: of their kinds, by combiner; ``lean`` float64[n], seconds.
         keep: float64[n], what is left of a window that settled a second ago.
         errors, weights: float64[n, cells, experts].
         came, expected, windows: float64[n], tokens that arrived and that were expected to, over so many windows.
@@ -109,6 +111,7 @@ class _Learnt(NamedTuple):
     """
 
     horizon_s: Array
+    whole: NDArray[np.bool_]
     sharpness: Array
     lean: Array
     keep: Array
@@ -125,9 +128,9 @@ class _Learnt(NamedTuple):
 class Combiners:
     """Medians as weighted means of several forecasts, and widths that are right on average.
 
-    The experts are the forecast itself, the forecast with its arrivals multiplied by what they were short of lately
-    (the ratio of sums over the settled windows that are not forgotten, leaning on 1: windows overlap, so that one of
-    them tells little), and the baselines. Each weighs ``error ** -sharpness``, its mean error over such windows,
+    The experts are the forecast itself, the forecast with its arrivals (where the rest is known no better, all of it)
+    multiplied by what they were short of lately (the ratio of sums over the settled windows that are not forgotten,
+    leaning on 1: windows overlap, so that one of them tells little), and the baselines. Each weighs ``error ** -sharpness``, its mean error over such windows,
     relative to the actual. Weights are kept apart by phase: in a steady one all begin alike, and a forecast that is
     worse than a series is soon left; in a transient the forecast leads until it was shown wrong, by how far it was from
     the series: where they are far apart, a burst or a drain is coming, and what counts is who was right about the last.
@@ -143,12 +146,13 @@ class Combiners:
     """
 
     def __init__(self, kinds: Sequence[Kind], series: int) -> None:
-        horizon_s, wide, sharpness, lean = np.array(kinds, np.float64).T
+        horizon_s, wide, sharpness, lean, whole = np.array(kinds, np.float64).T
         n, cells = len(kinds), len(_OWN_ERROR)
         errors = PRIOR_WINDOWS * np.column_stack([_OWN_ERROR] * 2 + [_SERIES_ERROR] * series)
         in_transients = np.arange(cells) < STEADY
         self._learnt = _Learnt(
             horizon_s=horizon_s,
+            whole=whole > 0.0,
             sharpness=sharpness,
             lean=lean * horizon_s,
             keep=np.exp(-1.0 / np.maximum(FORGET_S, 4.0 * horizon_s)),
@@ -220,7 +224,7 @@ def _weigh(of: _Learnt, which: int, cell: int) -> None:
 
 @compiled
 def _mended(of: _Learnt, which: int) -> float:
-    """What the arrivals were short of: of all that came over all that was expected."""
+    """What the arrivals, or the whole, were short of: of all that came over all that was expected."""
     if of.expected[which] <= 0.0:
         return 1.0
     lean = of.lean[which] * of.expected[which] / of.windows[which]
@@ -237,7 +241,7 @@ def _correct(of: _Learnt, which: NDArray[np.intp], raws: Array) -> Array:
         weights, known, arrivals = of.weights[row, cell], raw[_KNOWN], raw[_ARRIVALS]
         # The median of what arrives, and of all.
         later = (weights[0] + weights[1] * mended) * arrivals
-        total = (weights[0] + weights[1]) * known + later
+        total = (weights[0] + weights[1] * (mended if of.whole[row] else 1.0)) * known + later
         for expert in range(2, len(weights)):
             value = raw[_SERIES + expert - 2]
             total += weights[expert] * value
@@ -267,8 +271,9 @@ def _learn(of: _Learnt, which: NDArray[np.intp], raws: Array, said: Array, actua
         raw, row, actual = raws[n], which[n], actuals[n]
         known, arrivals, cell, keep = raw[_KNOWN], raw[_ARRIVALS], _cell(raw), of.keep[row]
         _learn_widths(of, row, cell, after_s[n], (actual < said[n, _P10], actual > said[n, _P90]))
-        of.came[row] = of.came[row] * keep + max(actual - known, 0.0)
-        of.expected[row] = of.expected[row] * keep + arrivals
+        apart = 0.0 if of.whole[row] else known
+        of.came[row] = of.came[row] * keep + max(actual - apart, 0.0)
+        of.expected[row] = of.expected[row] * keep + known - apart + arrivals
         of.windows[row] = of.windows[row] * keep + 1.0
         scale = max(actual, 0.5 * (known + arrivals))
         if scale <= 0.0:
@@ -277,6 +282,7 @@ def _learn(of: _Learnt, which: NDArray[np.intp], raws: Array, said: Array, actua
         for expert in range(len(errors)):
             point = raw[_SERIES + expert - 2]
             if expert < 2:
-                point = known + arrivals * (said[n, _MENDED] if expert == 1 else 1.0)
+                mended = said[n, _MENDED] if expert == 1 else 1.0
+                point = known * (mended if of.whole[row] else 1.0) + arrivals * mended
             errors[expert] = errors[expert] * keep + abs(point - actual) / scale
         _weigh(of, row, cell)

@@ -87,7 +87,10 @@ class Predictor:
         self._service = ServiceRate()
         self._baselines = {target: BaselineSet(target, max(horizons_s)) for target in TARGETS}
         self._keys = tuple((target, horizon_s) for target in TARGETS for horizon_s in horizons_s)
-        kinds = [Kind(h, target == "prefill", SHARPNESS[target], MENDED_LEAN[target]) for target, h in self._keys]
+        kinds = [
+            Kind(h, target == "prefill", SHARPNESS[target], MENDED_LEAN[target], whole=target == "decode_admission")
+            for target, h in self._keys
+        ]
         self._combiners = Combiners(kinds, len(BaselineSet.NAMES))
         self._outcomes: list[Outcome] = []
         self._combiner_of = {key: which for which, key in enumerate(self._keys)}

@@ -44,8 +44,8 @@ def test_nothing_expected_is_nothing():
 class Combiner:
     """The only one of its kind."""
 
-    def __init__(self, horizon_s, series):
-        self._all = Combiners([Kind(horizon_s)], series)
+    def __init__(self, horizon_s, series, *, whole=False):
+        self._all = Combiners([Kind(horizon_s, whole=whole)], series)
 
     def correct(self, raw):
         return self._all.correct([0], [raw])[0]
@@ -125,6 +125,19 @@ def test_a_forecast_that_is_short_on_average_is_mended():
     said = settle_late(Combiner(15.0, 3), draws, delay=15)
     arrivals = sum(draw[1] for draw in draws[450:])
     assert sum(one.p50_arrivals for one in said[450:]) == pytest.approx(arrivals, rel=0.1)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_known_part_that_is_not_known_any_better_is_mended_too(whole):
+    """Nothing arrives, and of what waits a third more comes than is said; nobody else is right."""
+    rng = np.random.default_rng(7)
+    draws = []
+    for _ in range(900):
+        comes = float(np.exp(rng.normal(6.0, 0.5)))
+        draws.append((Raw(comes / 1.33, 0.0, 20.0, 20.0, (2000.0, 2000.0, 2000.0)), comes - comes / 1.33))
+    said = settle_late(Combiner(15.0, 3, whole=whole), draws, delay=15)
+    comes = sum(raw.known + more for raw, more in draws[450:])
+    assert (sum(one.p50 for one in said[450:]) == pytest.approx(comes, rel=0.1)) is whole
 
 
 def test_corrected_quantiles_keep_their_order_and_stay_positive():
