@@ -37,8 +37,9 @@ _WIDTH_RATE: Final = 1.5
 """Step of the log widths for a miss, windows that settle within a second."""
 _SHARED_STEP: Final = 0.5
 """The share of a step that moves the widths of all cells, not of one alone."""
-_WIDE: Final = 0.3
-"""Log width in transients before anything has settled, of forecasts whose own widths are known to be too small."""
+_WIDE: Final = 0.5
+"""Log width before anything has settled, of forecasts whose own widths are known to be too small. With it p10 and p90
+of prefill cover 76 to 82 % on seeds 101 and 102 (ten cells); with 0.3 in transients and 0 in steady phases 73 to 80."""
 
 
 class Raw(NamedTuple):
@@ -85,7 +86,7 @@ class Kind(NamedTuple):
 
     Attributes:
         horizon_s: length of the windows.
-        wide: whether the forecast's own widths are known to be too small in transients.
+        wide: whether the forecast's own widths are known to be too small.
         sharpness: the power of the errors that weights go by.
         lean: independent windows that the forecast's being right on average is worth.
         whole: whether the known part is known no better than what arrives: then it is mended too.
@@ -149,7 +150,6 @@ class Combiners:
         horizon_s, wide, sharpness, lean, whole = np.array(kinds, np.float64).T
         n, cells = len(kinds), len(_OWN_ERROR)
         errors = PRIOR_WINDOWS * np.column_stack([_OWN_ERROR] * 2 + [_SERIES_ERROR] * series)
-        in_transients = np.arange(cells) < STEADY
         self._learnt = _Learnt(
             horizon_s=horizon_s,
             whole=whole > 0.0,
@@ -161,7 +161,7 @@ class Combiners:
             came=np.zeros(n),
             expected=np.zeros(n),
             windows=np.zeros(n),
-            log_widths=np.repeat((_WIDE * wide[:, None] * in_transients)[:, :, None], 2, axis=2),
+            log_widths=np.tile(_WIDE * wide[:, None, None], (1, cells, 2)),
             shared=np.zeros((n, 2)),
             settles_s=horizon_s.copy(),
         )
