@@ -131,10 +131,11 @@ class Combiners:
 
     The experts are the forecast itself, the forecast with its arrivals (where the rest is known no better, all of it)
     multiplied by what they were short of lately (the ratio of sums over the settled windows that are not forgotten,
-    leaning on 1: windows overlap, so that one of them tells little), and the baselines. Each weighs ``error ** -sharpness``, its mean error over such windows,
-    relative to the actual. Weights are kept apart by phase: in a steady one all begin alike, and a forecast that is
-    worse than a series is soon left; in a transient the forecast leads until it was shown wrong, by how far it was from
-    the series: where they are far apart, a burst or a drain is coming, and what counts is who was right about the last.
+    leaning on 1: windows overlap, so that one of them tells little), and the baselines. Each weighs
+    ``error ** -sharpness``, its mean error over such windows, relative to the actual. Weights are kept apart by phase:
+    in a steady one all begin alike, and a forecast that is worse than a series is soon left; in a transient the
+    forecast leads until it was shown wrong, by how far it was from the series: where they are far apart, a burst or a
+    drain is coming, and what counts is who was right about the last.
 
     The widths move along the gradient of the pinball loss: out by 0.9 of a step if the actual fell outside of what was
     said, in by 0.1 if not, so that p10 and p90 are each passed in a tenth of the windows. Windows overlap, and all that
