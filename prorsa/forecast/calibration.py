@@ -57,25 +57,19 @@ class Raw(NamedTuple):
 
 
 class Corrected(NamedTuple):
-    """Quantiles of the total, and the median of its arrivals.
-
-    ``mended`` is what the forecast's own arrivals were multiplied by in one of the parts of that.
-    """
+    """Quantiles of the total, and the median of its arrivals; ``basis`` is what a combiner learns from, later."""
 
     p10: float
     p50: float
     p90: float
     p50_arrivals: float
-    mended: float = 1.0
+    basis: Array
 
 
 class Outcome(NamedTuple):
-    """A forecast of the combiner of number ``which`` that was ``raw``, and ``said`` after correction, and came out as
-    ``actual``, ``after_s`` later.
-    """
+    """What the combiner of number ``which`` ``said`` of a forecast came out as ``actual``, ``after_s`` later."""
 
     which: int
-    raw: Raw
     said: Corrected
     actual: float
     after_s: float
@@ -172,41 +166,34 @@ class Combiners:
 
     def correct(self, which: Sequence[int], raws: Sequence[Raw]) -> list[Corrected]:
         """The quantiles as of today, of forecasts for so many combiners; none is below 0."""
-        said = _correct(self._learnt, np.array(which), np.array([_flat(raw) for raw in raws]))
-        return [Corrected(*row) for row in said.tolist()]
+        bases = np.empty((len(raws), _SERIES + len(raws[0].series)))
+        bases[:, _KNOWN:] = [(r.known, r.p50_arrivals, r.below, r.above, r.transient, *r.series) for r in raws]
+        _correct(self._learnt, np.array(which), bases)
+        p10, p50, p90, p50_arrivals = bases[:, :_MENDED].T.tolist()
+        return [Corrected(*said) for said in zip(p10, p50, p90, p50_arrivals, bases, strict=True)]
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from what came of earlier forecasts."""
-        if not outcomes:
-            return
-        which, raws, said, actual, after_s = zip(*outcomes, strict=True)
-        _learn(
-            self._learnt,
-            np.array(which),
-            np.array([_flat(raw) for raw in raws]),
-            np.array(said),
-            np.array(actual),
-            np.array(after_s),
-        )
+        if outcomes:
+            which = np.array([outcome.which for outcome in outcomes])
+            bases = np.array([outcome.said.basis for outcome in outcomes])
+            came = np.array([(outcome.actual, outcome.after_s) for outcome in outcomes])
+            _learn(self._learnt, which, bases, came)
 
 
-_KNOWN, _ARRIVALS, _BELOW, _ABOVE, _TRANSIENT, _SERIES = range(6)
-"""Columns of a flat forecast; from the last on the series."""
-_P10, _P50, _P90, _P50_ARRIVALS, _MENDED = range(5)
-"""Columns of a corrected one."""
-
-
-def _flat(raw: Raw) -> tuple[float, ...]:
-    return (raw.known, raw.p50_arrivals, raw.below, raw.above, raw.transient, *raw.series)
+_P10, _P50, _P90, _P50_ARRIVALS, _MENDED, _KNOWN, _ARRIVALS, _BELOW, _ABOVE, _TRANSIENT, _SERIES = range(11)
+"""Columns of a basis: what was said, what the forecast's own arrivals were multiplied by in one of the parts of that,
+and the forecast as it was; from the last on the series.
+"""
 
 
 @compiled
-def _cell(raw: Array) -> int:
+def _cell(basis: Array) -> int:
     """The phase, and in transients the class of how far the forecast and the middle one of the series are apart."""
-    if not raw[_TRANSIENT]:
+    if not basis[_TRANSIENT]:
         return STEADY
-    series = np.sort(raw[_SERIES:])
-    own, other = raw[_KNOWN] + raw[_ARRIVALS], series[len(series) // 2]
+    series = np.sort(basis[_SERIES:])
+    own, other = basis[_KNOWN] + basis[_ARRIVALS], series[len(series) // 2]
     apart, cell = abs(own - other) / max(own, other, 1.0), 0
     for bound in DISAGREEMENTS:
         cell += apart >= bound
@@ -234,24 +221,23 @@ def _mended(of: _Learnt, which: int) -> float:
 
 
 @compiled
-def _correct(of: _Learnt, which: NDArray[np.intp], raws: Array) -> Array:
-    out = np.empty((len(raws), 5))
-    for n in range(len(raws)):
-        raw, row = raws[n], which[n]
-        cell, mended = _cell(raw), _mended(of, row)
-        weights, known, arrivals = of.weights[row, cell], raw[_KNOWN], raw[_ARRIVALS]
+def _correct(of: _Learnt, which: NDArray[np.intp], bases: Array) -> None:
+    """Write down what is said of each, and how much its arrivals are mended."""
+    for n in range(len(bases)):
+        basis, row = bases[n], which[n]
+        cell, mended = _cell(basis), _mended(of, row)
+        weights, known, arrivals = of.weights[row, cell], basis[_KNOWN], basis[_ARRIVALS]
         # The median of what arrives, and of all.
         later = (weights[0] + weights[1] * mended) * arrivals
         total = (weights[0] + weights[1] * (mended if of.whole[row] else 1.0)) * known + later
         for expert in range(2, len(weights)):
-            value = raw[_SERIES + expert - 2]
+            value = basis[_SERIES + expert - 2]
             total += weights[expert] * value
             later += weights[expert] * max(value - known, 0.0)
         log_widths = np.minimum(np.maximum(of.log_widths[row, cell] + of.shared[row], -MAX_LOG_WIDTH), MAX_LOG_WIDTH)
-        below, above = raw[_BELOW] * np.exp(log_widths[0]), raw[_ABOVE] * np.exp(log_widths[1])
-        out[n, _P10], out[n, _P50], out[n, _P90] = max(total - below, 0.0), total, total + above
-        out[n, _P50_ARRIVALS], out[n, _MENDED] = later, mended
-    return out
+        below, above = basis[_BELOW] * np.exp(log_widths[0]), basis[_ABOVE] * np.exp(log_widths[1])
+        basis[_P10], basis[_P50], basis[_P90] = max(total - below, 0.0), total, total + above
+        basis[_P50_ARRIVALS], basis[_MENDED] = later, mended
 
 
 @compiled
@@ -267,11 +253,12 @@ def _learn_widths(of: _Learnt, which: int, cell: int, after_s: float, missed: tu
 
 
 @compiled
-def _learn(of: _Learnt, which: NDArray[np.intp], raws: Array, said: Array, actuals: Array, after_s: Array) -> None:
-    for n in range(len(raws)):
-        raw, row, actual = raws[n], which[n], actuals[n]
-        known, arrivals, cell, keep = raw[_KNOWN], raw[_ARRIVALS], _cell(raw), of.keep[row]
-        _learn_widths(of, row, cell, after_s[n], (actual < said[n, _P10], actual > said[n, _P90]))
+def _learn(of: _Learnt, which: NDArray[np.intp], bases: Array, came: Array) -> None:
+    """Learn from what ``came`` (float64[n, 2]): tokens, and after how many seconds that was known."""
+    for n in range(len(bases)):
+        basis, row, actual = bases[n], which[n], came[n, 0]
+        known, arrivals, cell, keep = basis[_KNOWN], basis[_ARRIVALS], _cell(basis), of.keep[row]
+        _learn_widths(of, row, cell, came[n, 1], (actual < basis[_P10], actual > basis[_P90]))
         apart = 0.0 if of.whole[row] else known
         of.came[row] = of.came[row] * keep + max(actual - apart, 0.0)
         of.expected[row] = of.expected[row] * keep + known - apart + arrivals
@@ -281,9 +268,9 @@ def _learn(of: _Learnt, which: NDArray[np.intp], raws: Array, said: Array, actua
             continue
         errors = of.errors[row, cell]
         for expert in range(len(errors)):
-            point = raw[_SERIES + expert - 2]
+            point = basis[_SERIES + expert - 2]
             if expert < 2:
-                mended = said[n, _MENDED] if expert == 1 else 1.0
+                mended = basis[_MENDED] if expert == 1 else 1.0
                 point = known * (mended if of.whole[row] else 1.0) + arrivals * mended
             errors[expert] = errors[expert] * keep + abs(point - actual) / scale
         _weigh(of, row, cell)

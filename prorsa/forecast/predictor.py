@@ -233,11 +233,11 @@ class Predictor:
             # Admissions were learnt from when their window ended: they settle with the last answer.
             if row.actual > 0 and row.target != "decode_admission":
                 which, after_s = self._combiner_of[row.target, row.horizon_s], t_s - row.tick_ns / NS_PER_S
-                self._outcomes.append(Outcome(which, made.raw, made.corrected, row.actual, after_s))
+                self._outcomes.append(Outcome(which, made.corrected, row.actual, after_s))
 
     def _learn_early(self, t_s: float) -> None:
         self._outcomes += [
-            Outcome(self._combiner_of["decode_admission", h], made.raw, made.corrected, actual, h)
+            Outcome(self._combiner_of["decode_admission", h], made.corrected, actual, h)
             for h, made, actual in self._early.tick(t_s, self._learner.admitted_tokens)
             if actual > 0
         ]
@@ -306,7 +306,7 @@ class Predictor:
         said = self._combiners.correct([self._combiner_of[key] for key in self._keys], raws)
         made = zip(means, raws, said, series, strict=True)
         return {
-            key: Made(raw.known + mean, mean, now, raw, values)
+            key: Made(raw.known + mean, mean, now, values)
             for key, (mean, raw, now, values) in zip(self._keys, made, strict=True)
         }
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from prorsa.clock import NS_PER_S
 from prorsa.events import ForecastTarget, Settled
-from prorsa.forecast.calibration import Corrected, Raw
+from prorsa.forecast.calibration import Corrected
 from prorsa.forecast.requests import Request
 
 GRACE_BINS: Final = 2
@@ -30,14 +30,13 @@ TARGETS: Final[tuple[ForecastTarget, ...]] = ("prefill", "decode_admission", "kv
 
 
 class Made(NamedTuple):
-    """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``raw`` is what it was before correction;
-    ``mean_arrivals`` what its arrivals add to what was known.
+    """One forecast as it was made; see :class:`~prorsa.events.Settled`. ``mean_arrivals`` is what its arrivals add to
+    what was known.
     """
 
     mean: float
     mean_arrivals: float
     corrected: Corrected
-    raw: Raw
     baselines: dict[str, float]
 
 

@@ -50,8 +50,8 @@ class Combiner:
     def correct(self, raw):
         return self._all.correct([0], [raw])[0]
 
-    def learn(self, raw, said, actual, after_s):
-        self._all.learn([Outcome(0, raw, said, actual, after_s)])
+    def learn(self, said, actual, after_s):
+        self._all.learn([Outcome(0, said, actual, after_s)])
 
 
 def settle_late(combiner, draws, delay):
@@ -61,7 +61,7 @@ def settle_late(combiner, draws, delay):
         said.append(combiner.correct(raw))
         if step >= delay:
             past, arrivals = draws[step - delay]
-            combiner.learn(past, said[step - delay], past.known + arrivals, delay)
+            combiner.learn(said[step - delay], past.known + arrivals, delay)
     return said
 
 
@@ -144,6 +144,6 @@ def test_corrected_quantiles_keep_their_order_and_stay_positive():
     combiner = Combiner(1.0, 1)
     for _ in range(500):
         raw = Raw(0.0, 10.0, 8.0, 8.0, (9.0,))
-        combiner.learn(raw, combiner.correct(raw), 1000.0, 1.0)
+        combiner.learn(combiner.correct(raw), 1000.0, 1.0)
     said = combiner.correct(Raw(5.0, 10.0, 40.0, 8.0, (9.0,)))
     assert 0.0 <= said.p10 <= said.p50 <= said.p90

@@ -5,7 +5,7 @@ import pytest
 
 from prorsa import events as ev
 from prorsa.clock import nanoseconds
-from prorsa.forecast.calibration import Corrected, Raw
+from prorsa.forecast.calibration import Corrected
 from prorsa.forecast.early import EarlyActuals
 from prorsa.forecast.flow import FIRST, GENERATIONS, WAITING, Cycle, Pool, Streams, flow
 from prorsa.forecast.learn import Learner
@@ -325,7 +325,7 @@ def test_what_comes_to_idle_ranks_makes_no_queue():
 
 def test_windows_of_admissions_are_known_when_they_end():
     early = EarlyActuals((5.0,))
-    made = Made(0.0, 0.0, Corrected(0.0, 0.0, 0.0, 0.0), Raw(0.0, 0.0, 0.0, 0.0, ()), {})
+    made = Made(0.0, 0.0, Corrected(0.0, 0.0, 0.0, 0.0, np.zeros(0)), {})
     assert early.tick(0.0, 70.0) == []
     early.made(0.0, 5.0, made)
     seen = [early.tick(float(second), 10.0) for second in range(1, 6)]

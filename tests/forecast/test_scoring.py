@@ -1,10 +1,11 @@
 """Settling forecasts against cases worked out by hand."""
 
+import numpy as np
 import pytest
 
 from prorsa.clock import nanoseconds
 from prorsa.events import Settled
-from prorsa.forecast.calibration import Corrected, Raw
+from prorsa.forecast.calibration import Corrected
 from prorsa.forecast.requests import Request
 from prorsa.forecast.scoring import Made, ScoreKeeper, Scores
 
@@ -26,7 +27,7 @@ def request(ready_s, prompt=1000):
 
 
 def made(p50=0.0):
-    return Made(p50, p50, Corrected(p50, p50, p50, p50), Raw(0.0, p50, 0.0, 0.0, ()), {})
+    return Made(p50, p50, Corrected(p50, p50, p50, p50, np.zeros(0)), {})
 
 
 class Script:
