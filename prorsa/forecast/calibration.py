@@ -83,7 +83,8 @@ class Kind(NamedTuple):
         wide: whether the forecast's own widths are known to be too small.
         sharpness: the power of the errors that weights go by.
         lean: independent windows that the forecast's being right on average is worth.
-        whole: whether the known part is known no better than what arrives: then it is mended too.
+        whole: whether the known part is known no better than what arrives: then it is mended too, and of what a series
+            says the share arrives that the forecast says; else all that it says beyond the known part.
     """
 
     horizon_s: float
@@ -233,7 +234,10 @@ def _correct(of: _Learnt, which: NDArray[np.intp], bases: Array) -> None:
         for expert in range(2, len(weights)):
             value = basis[_SERIES + expert - 2]
             total += weights[expert] * value
-            later += weights[expert] * max(value - known, 0.0)
+            if of.whole[row]:
+                later += weights[expert] * value * arrivals / max(known + arrivals, 1e-9)
+            else:
+                later += weights[expert] * max(value - known, 0.0)
         log_widths = np.minimum(np.maximum(of.log_widths[row, cell] + of.shared[row], -MAX_LOG_WIDTH), MAX_LOG_WIDTH)
         below, above = basis[_BELOW] * np.exp(log_widths[0]), basis[_ABOVE] * np.exp(log_widths[1])
         basis[_P10], basis[_P50], basis[_P90] = max(total - below, 0.0), total, total + above

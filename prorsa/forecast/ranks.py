@@ -24,7 +24,7 @@ _RELATIVE_SLOPE: Final = 7e-6
 """How much longer a token takes after one more token of context, over what it takes after none, before any was seen: as
 with the flattest of the packaged profiles (DeepSeek-V3.2, sparse attention: 6.6e-6 to 9e-6); others have 2e-5 to
 1.2e-4."""
-_SHARED: Final = 1.0
+SHARED: Final = 1.0
 """Tokens that are computed of a prompt that is cached: engines compute the last one again."""
 _WAITED_S: Final = 1.0
 """A request that waited for longer went to its rank as soon as that had little enough to do."""
@@ -191,8 +191,8 @@ def share_out(
                 leader = led[group[i]] if not sent and group[i] >= 0 else -1
                 fresh = tokens[i] if home[i, 0] < 0 and leader < 0 else prompt[i]
                 at, cost = _choose(tokens[i], prompt[i], fresh, home[i], held_tokens[i], work, serving)
-                if leader >= 0 and work[leader] + _SHARED < work[at] + cost:
-                    at, cost = leader, _SHARED
+                if leader >= 0 and work[leader] + SHARED < work[at] + cost:
+                    at, cost = leader, SHARED
             ahead[i], costs[i], sent_to[i] = work[at], cost, at
             work[at] += cost
             if group[i] >= 0:

@@ -140,6 +140,17 @@ def test_a_known_part_that_is_not_known_any_better_is_mended_too(whole):
     assert (sum(one.p50 for one in said[450:]) == pytest.approx(comes, rel=0.1)) is whole
 
 
+def test_what_a_series_says_beyond_a_queue_that_is_not_known_any_better_does_not_all_arrive():
+    """Nothing is expected to arrive, and a series that is right says more than the forecast of what waits."""
+    raw = Raw(1000.0, 0.0, 20.0, 20.0, (1400.0, 1400.0, 1400.0))
+    for whole in (True, False):
+        combiner = Combiner(15.0, 3, whole=whole)
+        settle_late(combiner, [(raw, 400.0)] * 300, delay=15)
+        said = combiner.correct(raw)
+        assert said.p50 == pytest.approx(1400.0, rel=0.05)
+        assert said.p50_arrivals == pytest.approx(0.0 if whole else 400.0, rel=0.2)
+
+
 def test_corrected_quantiles_keep_their_order_and_stay_positive():
     combiner = Combiner(1.0, 1)
     for _ in range(500):

@@ -85,7 +85,7 @@ def backlog_of_a_group(prompt_tokens: int) -> float:
 
 
 def test_siblings_follow_the_first_of_their_group_to_its_rank_if_the_prompt_is_long():
-    assert backlog_of_a_group(PROMPT) == PROMPT + 7.0
+    assert PROMPT + 7.0 <= backlog_of_a_group(PROMPT) < 1.2 * PROMPT
     assert backlog_of_a_group(1000) > 1500.0  # sooner computed again than waited for
 
 
