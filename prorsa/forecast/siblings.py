@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prorsa.forecast.models import LogGrid
-from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
+from prorsa.forecast.scan import AGAIN_TOKENS, EARLY_AGAIN
 
 Array = NDArray[np.float64]
 
 _STARTS: Final = LogGrid(low=1.0, per_octave=1, bins=14)
 """First requests that start together, in octaves."""
-_NEAR: Final = 0.1
+_NEAR: Final = 0.3
 """What was seen where twice as many or half as many start counts so much."""
 _LEAST_S: Final = 0.5
 """Steps of engines, and the router's rounds: first requests that become ready less than this apart start together."""
@@ -30,14 +30,15 @@ class FirstShare:
     """How much of a first prompt is computed: forgetting, apart for those that siblings come before.
 
     Before anything was seen the first of a group, and what has none, computes all of it. Its siblings share it to the
-    token, but compute it again on other ranks and where they start in the same step: of a short prompt a share, of long
-    ones, which are worth a wait for the rank that has them, about so many tokens. That law is scaled to what was seen,
-    by how many started while it was not computed: siblings that trickle in find the prompt computed.
+    token once it is computed; those that become ready before compute it again on other ranks: of a short prompt a
+    share, of long ones, which are worth a wait for the rank that has them, about so many tokens. How many do follows
+    from how many first requests start together, as a Poisson number of them while the first is computed, and from how
+    many siblings there are. That law is scaled to what was seen, by how many started together.
     """
 
-    _STRENGTH: Final = 2.0
-    """First prompts that what is assumed is worth."""
-    _KEEP: Final = 2.0 ** (-1.0 / 50.0)
+    _STRENGTH: Final = 20.0
+    """First prompts that what is assumed is worth: they come in groups, and each computes all of it or nothing."""
+    _KEEP: Final = 2.0 ** (-1.0 / 200.0)
     """A prefill of its class, or a dispatch."""
 
     def __init__(self) -> None:
@@ -86,7 +87,8 @@ class FirstShare:
             of = (prompt_tokens, uncached_tokens, 1.0)
             self._alone = [sums * self._KEEP + value for sums, value in zip(self._alone, of, strict=True)]
             return
-        at, expected = _STARTS.index(starts), min(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS)
+        at, expected = _STARTS.index(starts), min(EARLY_AGAIN * prompt_tokens, AGAIN_TOKENS)
+        expected *= self._early(starts)
         self._seen.add(at)
         for sums, value in ((self._expected, expected), (self._computed, uncached_tokens), (self._number, 1.0)):
             sums[at] = sums[at] * self._KEEP + value
@@ -99,7 +101,7 @@ class FirstShare:
 
     def scale(self, starts: float) -> float:
         """What siblings computed, over what is assumed of a sibling at most, where so many start together."""
-        octave, assumed = math.log2(starts) + 0.5, min(starts / _ALL_TOGETHER, 1.0)
+        octave, assumed = math.log2(starts) + 0.5, self._early(starts)
         number = expected = computed = 0.0
         for at in self._seen:
             near = _NEAR ** abs(at - octave)
@@ -107,11 +109,21 @@ class FirstShare:
             expected += near * self._expected[at]
             computed += near * self._computed[at]
         prior = self._STRENGTH * expected / number if number > 0.0 else 1.0
-        return (computed + prior * assumed) / (expected + prior)
+        return assumed * (computed + prior) / (expected + prior)
+
+    def _early(self, starts: float) -> float:
+        """Share of siblings that become ready before the first of them is computed, of so many that start together."""
+        others = max(round(self._dispatched[1] / max(self._dispatched[0], 1e-9)), 1)
+        near = 0.5 * (starts - 1.0)
+        chance, missing = math.exp(-near), 0.0
+        for k in range(min(others, 64)):
+            missing += (others - k) * chance
+            chance *= near / (k + 1)
+        return max(1.0 - missing / others, 1e-3)
 
     def of_siblings(self, prompt_tokens: Array, starts: float) -> Array:
         """Tokens computed of the first prompts of those that siblings come before, of so many that start together."""
-        again = np.minimum(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS)
+        again = np.minimum(EARLY_AGAIN * prompt_tokens, AGAIN_TOKENS)
         tokens: Array = np.minimum(self.scale(starts) * again, prompt_tokens)
         return tokens
 
@@ -121,6 +133,6 @@ class FirstShare:
         """
         alone, scale = self._of_alone(), self.scale(starts)
         siblings = self._dispatched[1] / max(sum(self._dispatched), 1.0)
-        again = min(scale * min(AGAIN_SHARE * prompt_tokens, AGAIN_TOKENS), prompt_tokens)
+        again = min(scale * min(EARLY_AGAIN * prompt_tokens, AGAIN_TOKENS), prompt_tokens)
         share = again / max(prompt_tokens, 1.0)
         return np.array([alone, scale, (1.0 - siblings) * alone + siblings * share])

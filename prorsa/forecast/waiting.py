@@ -13,7 +13,7 @@ from prorsa.forecast.jit import compiled
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.pace import paced
 from prorsa.forecast.ranks import SHARED, share_out
-from prorsa.forecast.scan import AGAIN_SHARE, AGAIN_TOKENS
+from prorsa.forecast.scan import AGAIN_TOKENS, EARLY_AGAIN
 from prorsa.forecast.siblings import FirstShare
 from prorsa.forecast.speed import Line
 from prorsa.forecast.tables import wait_losses
@@ -311,7 +311,7 @@ def _line_up(
         prompt, index = prompt_tokens[at], uncached_tokens[at]
         uncached[i] = min(typical_tokens, prompt) if np.isnan(index) else index
         if sibling[at]:
-            again = min(scale * min(AGAIN_SHARE * prompt, AGAIN_TOKENS), prompt)
+            again = min(scale * min(EARLY_AGAIN * prompt, AGAIN_TOKENS), prompt)
             shared = max(prompt - held_tokens[at, 0], 1.0) if home[at, 0] >= 0 else again
             uncached[i] = min(uncached[i], shared)
         if turn[at] == 0 and prompt > brief_tokens:

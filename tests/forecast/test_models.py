@@ -24,6 +24,7 @@ from prorsa.forecast.models import (
     Ratio,
     SizeModel,
 )
+from prorsa.forecast.scan import EARLY_AGAIN
 from prorsa.forecast.siblings import FirstShare
 from prorsa.forecast.speed import LoadedSpeed
 from prorsa.forecast.tables import mixed_ends
@@ -296,7 +297,7 @@ def test_what_follows_depends_on_what_was_before():
 def test_siblings_compute_a_share_of_short_first_prompts_and_little_of_long_ones():
     share = FirstShare()
     short, long = share.of_siblings(np.array([1500.0, 40_000.0]), 64.0) / np.array([1500.0, 40_000.0])
-    assert 0.2 < short < 0.5
+    assert 0.4 < short < 0.7
     assert long < 0.1
 
 
@@ -316,8 +317,22 @@ def test_first_prompts_of_siblings_are_computed_once():
         share.prefilled(3600 if number % 8 == 0 else 400, 4000, sibling=number % 8 > 0, starts=8.0)
     alone, _, of_all = share.shares(4000.0, 8.0)
     assert alone == pytest.approx(0.9, abs=0.02)
-    assert float(share.of_siblings(np.array(4000.0), 8.0)) == pytest.approx(400.0, rel=0.2)
-    assert of_all == pytest.approx(0.2, abs=0.02)
+    assert float(share.of_siblings(np.array(4000.0), 8.0)) == pytest.approx(400.0, rel=0.3)
+    assert of_all == pytest.approx(0.2, abs=0.03)
+
+
+@given(st.integers(1, 40), st.lists(st.floats(1.0, 500.0), min_size=2, max_size=8))
+def test_the_more_first_requests_start_together_the_more_siblings_compute_again(siblings, starts):
+    """From none of a group of which each comes alone to all that ever do of one that comes at once."""
+    share = FirstShare()
+    for _ in range(3):
+        share.dispatched(sibling=False)
+        for _ in range(siblings):
+            share.dispatched(sibling=True)
+    tokens = [float(share.of_siblings(np.array(2000.0), together)) for together in sorted(starts)]
+    assert sorted(tokens) == pytest.approx(tokens)
+    assert float(share.of_siblings(np.array(2000.0), 1.0)) < 10.0
+    assert float(share.of_siblings(np.array(2000.0), 4000.0)) == pytest.approx(EARLY_AGAIN * 2000.0)
 
 
 def test_siblings_that_trickle_in_find_what_those_of_a_burst_compute_again():
@@ -328,7 +343,7 @@ def test_siblings_that_trickle_in_find_what_those_of_a_burst_compute_again():
         share.prefilled(0.0, 2000.0, sibling=True, starts=2.0)
     burst, trickle = (float(share.of_siblings(np.array(2000.0), starts)) for starts in (512.0, 2.0))
     assert burst == pytest.approx(1200.0, rel=0.05)
-    assert trickle < 20.0
+    assert trickle < 0.1 * burst
 
 
 def test_first_requests_start_together_while_one_of_them_is_not_computed():
