@@ -234,10 +234,10 @@ class Learner:
 
     def _learn_wait(self, request: Request, uncached: int) -> None:
         index = request.ready_index_tokens
-        if request.home != 0 or index is None or request.admitted_s is None:
+        if request.home is None or index is None or request.admitted_s is None:
             return
-        held = max(request.prompt_tokens - index, 0)
-        self.wait_losses.add(max(request.admitted_s - request.ready_s, 0.0), held, min(max(uncached - index, 0), held))
+        held, waited_s = max(request.prompt_tokens - index, 0), max(request.admitted_s - request.ready_s, 0.0)
+        self.wait_losses.add(waited_s, held, min(max(uncached - index, 0), held), at_home=request.home == 0)
 
     # --- a tick -----------------------------------------------------------------------------------------------------
 

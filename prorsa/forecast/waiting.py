@@ -32,15 +32,22 @@ moment computes a brief one again sooner than its turn comes there."""
 _AGAIN: Final = 0.015
 """Of a prompt that a sibling is expected to find, such a share is computed on average: now and then another rank is
 free sooner. On seeds 101 and 102 of coding (128 to 1,024 trajectories) it was 1 to 2.4 % in the first half minute."""
+_LOSING: Final = 0.02
+"""Where homes lose such a share of what they hold while turns wait, and more, turns leave them for that. Generated
+coding trajectories lose nothing at home with caches in host memory, and 5 to 30 % on tensor-parallel pools without
+(seed 101)."""
 _STARVED_S: Final = 0.1
 """Prefill that has less than this to do while requests wait is not what they wait for."""
 
 
 class WaitLoss:
-    """How much of what the router's index counts as cached at home is gone when home comes to it, by the wait.
+    """How much of what the router's index counts as cached at home is gone when a turn's time has come, by the wait.
 
     It is learnt by the wait alone, whatever the context lay idle before: idle contexts are mostly lost to pressure that
     was, and where a tier holds them a wait loses nothing. Waits of which few were seen lean on all.
+
+    A turn whose context home has lost goes wherever there is least to do, and those that go home are the ones that
+    lost little. So turns that waited and went elsewhere count too, as far as homes are seen to lose anything.
     """
 
     _KEEP: Final = 2.0 ** (-1.0 / 50.0)
@@ -53,16 +60,24 @@ class WaitLoss:
         self._held, self._gone = np.zeros(IDLE_GRID.bins), np.zeros(IDLE_GRID.bins)
         self._seen = np.zeros(IDLE_GRID.bins)
         self._pooled = [0.0, 0.0]
+        self._at_home = [0.0, 0.0]
         self._share = np.zeros(IDLE_GRID.bins)
 
-    def add(self, wait_s: float, held_tokens: float, gone_tokens: float) -> None:
-        """Of ``held_tokens`` that the index counted as cached, ``gone_tokens`` were computed after the wait."""
-        at = IDLE_GRID.index(wait_s)
-        for sums, value in ((self._held, held_tokens), (self._gone, gone_tokens), (self._seen, 1.0)):
-            sums[at] = sums[at] * self._KEEP + value
-        self._pooled = [
-            of * self._KEEP + value for of, value in zip(self._pooled, (held_tokens, gone_tokens), strict=True)
-        ]
+    def add(self, wait_s: float, held_tokens: float, gone_tokens: float, *, at_home: bool) -> None:
+        """Of ``held_tokens`` that the index counted as cached, ``gone_tokens`` were computed after the wait.
+
+        ``at_home``: there, or where else the turn went.
+        """
+        weight = 1.0
+        if at_home:
+            self._at_home = _faded(self._at_home, self._KEEP, held_tokens, gone_tokens)
+        else:
+            held, gone = self._at_home
+            weight = min(gone / (_LOSING * held), 1.0) if held > 0.0 else 0.0
+        at, held_tokens, gone_tokens = IDLE_GRID.index(wait_s), weight * held_tokens, weight * gone_tokens
+        for sums, value in ((self._held, held_tokens), (self._gone, gone_tokens), (self._seen, weight)):
+            sums[at] = sums[at] * self._KEEP**weight + value
+        self._pooled = _faded(self._pooled, self._KEEP**weight, held_tokens, gone_tokens)
 
     def refresh(self) -> None:
         """Take in what was added; nothing is known to be lost before anything was."""
@@ -74,6 +89,10 @@ class WaitLoss:
         """Share of what the index counts as cached that is computed after waits of such lengths."""
         share: Array = np.interp(wait_s, self._centres, self._share)
         return share
+
+
+def _faded(sums: list[float], keep: float, *values: float) -> list[float]:
+    return [of * keep + value for of, value in zip(sums, values, strict=True)]
 
 
 class ServiceRate:

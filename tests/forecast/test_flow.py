@@ -306,11 +306,22 @@ def test_a_wait_costs_what_waits_have_cost_at_home():
     losses = WaitLoss()
     assert losses.after(np.array([0.0, 100.0])).tolist() == [0.0, 0.0]
     for _ in range(200):
-        losses.add(0.5, 50_000.0, 0.0)
-        losses.add(100.0, 50_000.0, 25_000.0)
+        losses.add(0.5, 50_000.0, 0.0, at_home=True)
+        losses.add(100.0, 50_000.0, 25_000.0, at_home=True)
     losses.refresh()
     assert losses.after(np.array([0.5])) == pytest.approx([0.0], abs=0.02)
     assert losses.after(np.array([96.0])) == pytest.approx([0.5], abs=0.03)
+
+
+@pytest.mark.parametrize(("lost_at_home", "lost_by_all"), [(0.0, 0.0), (5_000.0, 0.55)])
+def test_turns_that_left_home_count_where_homes_lose_contexts(lost_at_home, lost_by_all):
+    """Half of the turns go where nobody has their context: home lost it, or its queue was long and it lost nothing."""
+    losses = WaitLoss()
+    for _ in range(200):
+        losses.add(100.0, 50_000.0, lost_at_home, at_home=True)
+        losses.add(100.0, 50_000.0, 50_000.0, at_home=False)
+    losses.refresh()
+    assert losses.after(np.array([96.0])) == pytest.approx([lost_by_all], abs=0.03)
 
 
 def test_what_comes_to_idle_ranks_makes_no_queue():
