@@ -1,6 +1,6 @@
 """Draws the pictures of the console in docs/pictures, from a recorded simulated run.
 
-    python scripts/pictures.py                       records the scenario `quick` and draws it
+    python scripts/pictures.py                       records the scenario `drift-qwen` and draws it
     python scripts/pictures.py --journal DIR --at 600   draws another recording, 600 s into its run
     python scripts/pictures.py --live DIR --at 60       draws console-live from a recording of live workers
 
@@ -31,8 +31,8 @@ SIZES = ((80, 24), (120, 40), (180, 50))
 README = "console-120x40"
 LIVE = "console-live"
 DEMO_SPEED = 20.0
-SCENARIO = "quick"
-AT_S = 436.0
+SCENARIO = "drift-qwen"
+AT_S = 590.0
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
@@ -72,7 +72,7 @@ def record(folder: Path) -> Path:
     """Simulate the scenario and record it."""
     journal = folder / "journal"
     prorsa = Path(sys.executable).with_name("prorsa")
-    command = [prorsa, "simulate", SCENARIO, "--policy", "analytic", "--record", journal, "--json"]
+    command = [prorsa, "simulate", SCENARIO, "--policy", "default", "--record", journal, "--json"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return journal
 
