@@ -14,7 +14,7 @@ def count(value: float | None) -> str:
     """An amount in at most five characters: ``950``, ``41.2k``, ``1.25M``; ``6.7`` where it is no whole number."""
     if value is None:
         return UNKNOWN
-    sign, value = ("-", -value) if value < 0 else ("", value)
+    sign, value = ("-", -value) if value <= -0.005 else ("", abs(value))  # what is 0 when rounded has no sign
     for limit, divisor, unit in ((999.5, 1.0, ""), (999_500.0, 1e3, "k"), (999_500_000.0, 1e6, "M")):
         if value < limit:
             return f"{sign}{_three_digits(value / divisor)}{unit}"

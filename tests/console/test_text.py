@@ -23,6 +23,9 @@ from prorsa.errors import InputError
         (6.7, "6.7"),
         (2.5e9, "2.5G"),
         (-1500, "-1.5k"),
+        (-0.02, "-0.02"),
+        (-0.004, "0"),
+        (-0.0, "0"),
     ],
 )
 def test_count(value: float | None, written: str) -> None:
