@@ -144,6 +144,10 @@ class ControllerService:
             wait_s = (self._next_tick_ns - now_ns) / NS_PER_S / subscriber.clock.speed
             with contextlib.suppress(TimeoutError):
                 self._observe(await asyncio.wait_for(anext(subscriber), wait_s))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # It came with an event, and wait_for kept it to itself.
+                raise asyncio.CancelledError
             self._observe_all(subscriber)
 
     def _tick(self, now_ns: int, subscriber: Subscriber) -> None:

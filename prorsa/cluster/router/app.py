@@ -28,6 +28,8 @@ from prorsa.events import make_rid
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
 """Largest request body: long batches of token ids, and images."""
+_CANARIES_END_S = 2.0
+"""How long canaries under way may take to end when the router stops, while it can still reach the workers."""
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +81,7 @@ class Router:
             prover = asyncio.create_task(self.prover.run(), name="prover")
             yield
             prover.cancel()
+            await asyncio.wait({prover}, timeout=_CANARIES_END_S)
             await self.fleet.stop()
             await aborts_sent(2.0)
         self._save()

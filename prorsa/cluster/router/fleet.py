@@ -168,8 +168,10 @@ class Fleet:
                 await self.look(member)
             except Exception:
                 log.exception("looking at a worker failed", worker=member.worker_id)
+            # Not wait_for: that keeps a cancellation to itself which comes with the wake.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(member.wake.wait(), self.config.poll_s)
+                async with asyncio.timeout(self.config.poll_s):
+                    await member.wake.wait()
             member.wake.clear()
 
     async def look(self, member: Member) -> None:

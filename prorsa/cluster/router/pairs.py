@@ -1,6 +1,7 @@
 """Proving pairs: before a pair of workers serves, a canary has to pass from one to the other."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -49,10 +50,10 @@ class Prover:
                 for prefill, decode in self._due():
                     self._running.add(pair_key(prefill, decode))
                     group.create_task(self._try(prefill, decode))
-                try:
-                    await asyncio.wait_for(self._wake.wait(), FIRST_WAIT_S)
-                except TimeoutError:
-                    continue
+                # Not wait_for: that keeps a cancellation to itself which comes with the wake.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FIRST_WAIT_S):
+                        await self._wake.wait()
 
     async def prove(self, prefill: Entry, decode: Entry) -> None:
         """Send one canary now.

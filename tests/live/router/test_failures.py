@@ -30,7 +30,7 @@ async def test_a_decode_worker_that_dies_costs_time_and_no_answer(client: Client
 
 
 async def test_a_prefill_worker_that_dies_costs_time_and_no_answer(client: Client, pool: Pool) -> None:
-    slow(pool, 0.5, "A", "D")
+    slow(pool, 1.5, "A", "D")
     requests = [asyncio.create_task(client.generate(greedy(prompt(seed, 300), 4))) for seed in range(6)]
     await client.until(lambda table: _load(table, "A")["prefilling"] >= 2)
     pool.kill(pool["A"])
