@@ -319,7 +319,7 @@ class Turns:
             self._roster.wait(slot, int(keys.gap_key[action]), t_s)
             self._columns.action[slot] = action
             self._columns.answered_s[slot] = t_s
-            self._kin.effects.answered(slot, request.action, request.turn, max(event.output_tokens, 1))
+            self._kin.effects.answered(slot, request.action, request.turn, event.output_tokens)
             self._kin.effects.tell(slot, request.turn + 1)
         self._sink.answered(request)
 
