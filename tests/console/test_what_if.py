@@ -118,17 +118,24 @@ async def test_the_trajectories_of_a_recording_are_followed_to_where_it_stands(r
         await until(pilot, lambda: app.model.view is not None and app.model.tick_s is not None)
         feed.pause()
         await pilot.press("t", *"60s", "enter", "3")
-        await until(pilot, lambda: app.model.trajectories)
+        await until(pilot, lambda: stands_at(app, 60.0))
         live = sum(count for state, count in view_of(app).trajectories.items() if state != "done")
         assert len(app.model.trajectories or ()) == min(live, TRAJECTORIES_SHOWN)
         oldest = (app.model.trajectories or ())[0]
         assert oldest.age_s is not None
         assert oldest.age_s <= 61.0
         await pilot.press("t", *"20s", "enter")
-        before_ns = app.model.trajectories_ns
-        app._asked_s = 0.0
-        await until(pilot, lambda: app.model.trajectories_ns not in (None, before_ns), 60.0)
-        assert all((row.age_s or 0.0) <= 21.0 for row in app.model.trajectories or ())
+        await until(pilot, lambda: stands_at(app, 20.0))
+        assert app.model.trajectories
+        assert all((row.age_s or 0.0) <= 21.0 for row in app.model.trajectories)
+
+
+def stands_at(app: ProrsaConsole, at_s: float) -> bool:
+    """Whether the trajectories are those of a moment, and the view the last one before it (they come once a second)."""
+    of_list_ns, of_view = app.model.trajectories_ns, app.model.view
+    if of_list_ns is None or of_view is None:
+        return False
+    return all(at_s - 1.0 <= at_ns / 1e9 <= at_s for at_ns in (of_list_ns, of_view.tick_ns))
 
 
 def view_of(app: ProrsaConsole) -> View:
