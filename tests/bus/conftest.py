@@ -19,7 +19,7 @@ from prorsa.bus.keys import HubKeys
 from prorsa.bus.wire import Endpoints
 from prorsa.events import Stamped
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 
 class HubThread:
@@ -86,7 +86,7 @@ class HubProcess:
     def _end(self, number: int) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def journalled(self) -> list[Stamped]:
@@ -110,7 +110,7 @@ def hub_process(tmp_path: Path) -> Iterator[HubProcess]:
     process.stop()
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def wait_until(true: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for a condition; fail if it does not come."""
     deadline_s = time.monotonic() + timeout_s
     while not true():

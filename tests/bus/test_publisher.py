@@ -35,7 +35,7 @@ def test_a_hub_that_comes_later_gets_everything(tmp_path: Path) -> None:
         for n in range(2000):
             publisher.publish(token(n))
         hub.start()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         assert publisher.stats().acknowledged == 2000
     hub.stop()
     journalled = hub.journalled()
@@ -52,9 +52,9 @@ def test_overflow_is_dropped_counted_and_announced(tmp_path: Path) -> None:
         assert taken == [True] * 100 + [False] * 50
         assert publisher.stats().lost == 50
         hub.start()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         assert publisher.publish(token(200))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
     hub.stop()
     journalled = hub.journalled()
     assert numbers(journalled) == [*range(100), 200]
@@ -68,7 +68,7 @@ def test_a_batch_that_never_fits_is_announced_too(hub_thread: HubThread) -> None
     with Publisher(hub_thread.endpoints.ingest, "me", capacity=10) as publisher:
         assert not publisher.publish_all([token(n) for n in range(11)])
         assert publisher.publish(token(99))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
     hub_thread.stop()
     assert [s.event for s in hub_thread.journalled()] == [events.BusOverflow(lost=11, first_seq=1), token(99)]
 
@@ -87,7 +87,7 @@ def test_publish_all_is_one_batch(hub_thread: HubThread) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
     hub_thread.stop()
     journalled = hub_thread.journalled()
     found = numbers(journalled)
@@ -104,7 +104,7 @@ def test_what_msgpack_cannot_hold_is_refused_quietly(hub_thread: HubThread) -> N
             events.LlmEnd(request_id="r", attempt=0, output_tokens=2**70, finish_reason="stop")
         )
         assert publisher.publish(token(1))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         assert publisher.stats().unencodable == 2
     hub_thread.stop()
     assert numbers(hub_thread.journalled()) == [1]
@@ -122,10 +122,10 @@ def test_an_idle_publisher_is_flushed_and_starts_no_thread(tmp_path: Path) -> No
 def test_a_forked_child_is_a_source_of_its_own(hub_thread: HubThread) -> None:
     publisher = Publisher(hub_thread.endpoints.ingest, "me")
     publisher.publish(token(1))
-    assert publisher.flush(10)
+    assert publisher.flush(60)
     child = os.fork()
     if child == 0:
-        ok = publisher.publish(token(2)) and publisher.flush(10) and publisher.close()
+        ok = publisher.publish(token(2)) and publisher.flush(60) and publisher.close()
         os._exit(0 if ok else 1)
     assert os.waitpid(child, 0)[1] == 0
     publisher.publish(token(3))
@@ -159,7 +159,7 @@ def test_what_a_killed_hub_took_along_is_sent_again_at_once(tmp_path: Path, monk
         hub = HubThread(tmp_path)
         hub.start()
         back_s = time.monotonic()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         assert time.monotonic() - back_s < 3.0
         stats = publisher.stats()
         assert (stats.resent, stats.reconnects, stats.acknowledged) == (10, 0, 10)
@@ -193,18 +193,18 @@ def test_a_batch_that_the_hub_does_not_understand_blocks_nobody(
     broken = msgspec.Raw(b"\xc1")  # a byte that msgpack never uses
     with Publisher(hub_thread.endpoints.ingest, "me") as publisher:
         publisher.publish(token(1))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         monkeypatch.setattr("prorsa.bus.publisher.encode", lambda _: broken)
         publisher.publish_all([token(2), token(3)])
         monkeypatch.undo()
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         publisher.publish(token(4))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         monkeypatch.setattr("prorsa.bus.publisher.encode", lambda _: broken)
         publisher.publish_all([token(5)])
         monkeypatch.undo()
         publisher.publish_all([token(6), token(7)])
-        assert publisher.flush(10)
+        assert publisher.flush(60)
         stats = publisher.stats()
         assert (stats.published, stats.acknowledged, stats.rejected, stats.held) == (7, 4, 3, 0)
     assert hub_thread.hub.status().counters.rejected == 2
@@ -247,6 +247,6 @@ def test_without_threads_or_descriptors_events_wait(
         assert publisher.publish(token(1))
         monkeypatch.undo()
         assert publisher.publish(token(2))
-        assert publisher.flush(10)
+        assert publisher.flush(60)
     hub_thread.stop()
     assert numbers(hub_thread.journalled()) == [1, 2]

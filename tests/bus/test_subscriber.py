@@ -16,7 +16,7 @@ from prorsa.events import Stamped
 from tests.bus.conftest import HubProcess, HubThread, numbers, token
 
 
-async def receive(subscriber: Subscriber, count: int, timeout_s: float = 20.0) -> list[Stamped]:
+async def receive(subscriber: Subscriber, count: int, timeout_s: float = 60.0) -> list[Stamped]:
     """The next ``count`` events."""
     received: list[Stamped] = []
     async with asyncio.timeout(timeout_s):
@@ -176,7 +176,7 @@ async def test_the_link_shows_the_hub_going_and_coming(hub_thread: HubThread, mo
 
 
 async def wait_for_state(subscriber: Subscriber, state: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while subscriber.link.state != state:  # noqa: ASYNC110 - the link is a property to look at
             await asyncio.sleep(0.02)
 

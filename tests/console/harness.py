@@ -49,7 +49,7 @@ def running_hub(folder: Path, *, speed: float = 1.0, keys: HubKeys | None = None
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        assert serving.wait(5.0)
+        assert serving.wait(60.0)
         known = msgspec.structs.replace(known, hub_key=None if keys is None else keys.public)
         known.save(folder)
         yield known
@@ -151,14 +151,14 @@ def screen_text(app: App[None]) -> str:
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 40.0) -> None:
+async def until(pilot: Pilot[None], holds: Callable[[], object], within_s: float = 120.0) -> None:
     """Wait until something holds; fail if it does not in time."""
     async with asyncio.timeout(within_s):
         while not holds():
             await pilot.pause(0.02)
 
 
-async def shows(pilot: Pilot[None], app: App[None], text: str, within_s: float = 10.0) -> None:
+async def shows(pilot: Pilot[None], app: App[None], text: str, within_s: float = 60.0) -> None:
     """Wait until a text is on the screen, which is drawn some time after what it shows has changed."""
     try:
         await until(pilot, lambda: text in screen_text(app), within_s)

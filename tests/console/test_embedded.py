@@ -29,7 +29,7 @@ WITHIN_S = 90.0
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
     """A pool whose split the analytic policy moves, at twenty times real time."""
     with RunningDemo(tmp_path_factory.mktemp("demo"), speed=20.0, scenario=POOL) as running:
-        running.wait_for("decision", timeout_s=90.0)
+        running.wait_for("decision")
         yield running
 
 
@@ -37,7 +37,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
 def slow_demo(tmp_path: Path) -> Iterator[RunningDemo]:
     """At four times real time, so that a plan still waits when somebody has typed an answer to it."""
     with RunningDemo(tmp_path, speed=4.0, scenario=POOL) as running:
-        running.wait_for("decision", timeout_s=90.0)
+        running.wait_for("decision")
         yield running
 
 

@@ -24,7 +24,7 @@ from tests.console.harness import TinyController, running_hub, screen_text, show
 SIZE = (120, 40)
 
 
-def console(endpoints: Endpoints, *, timeout_s: float = 5.0) -> ProrsaConsole:
+def console(endpoints: Endpoints, *, timeout_s: float = 60.0) -> ProrsaConsole:
     return ProrsaConsole(
         LiveFeed(endpoints), BusCommander(endpoints, owner="mara", timeout_s=timeout_s), look=Look(), tick_s=0.05
     )

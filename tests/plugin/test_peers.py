@@ -83,7 +83,7 @@ def decode(context: Context) -> Iterator[Decode]:
     worker.close()
 
 
-def forgets(decode: Decode, timeout_s: float = 5.0) -> bool:
+def forgets(decode: Decode, timeout_s: float = 60.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while decode.knows():
         if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ from prorsa.events import Admission
 from prorsa.rollout import Advice, advice
 from tests.bus.conftest import HubThread
 
-FOR_S = 10.0
+FOR_S = 60.0
 
 
 def said(limit: int | None, mode: str = "advise") -> Admission:

@@ -42,7 +42,7 @@ def ask(http: aiohttp.ClientSession, url: str, session_id: str | None) -> "async
 
 
 async def until(client: RouterClient, **wanted: int) -> None:
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while True:
             table = await client.table()
             if {name: table[name] for name in wanted} == wanted:

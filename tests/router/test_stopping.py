@@ -11,7 +11,7 @@ from prorsa.cluster.router.table import Table
 
 
 async def ends(task: asyncio.Task[Any]) -> bool:
-    done, _ = await asyncio.wait({task}, timeout=1.0)
+    done, _ = await asyncio.wait({task}, timeout=30.0)
     return task in done and task.cancelled()
 
 

@@ -46,9 +46,9 @@ class RunningDemo:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
-    def finish(self, timeout_s: float = 120.0) -> dict[str, Any]:
+    def finish(self, timeout_s: float = 300.0) -> dict[str, Any]:
         """Wait for the end and return the one run that was printed."""
         out, err = self.process.communicate(timeout=timeout_s)
         assert self.process.returncode == 0, err
@@ -58,7 +58,7 @@ class RunningDemo:
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another ``prorsa`` command against this run."""
         command = [sys.executable, "-m", "prorsa", *arguments, "--connect", str(self.run_dir.path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
     def status(self) -> dict[str, Any]:
         """``prorsa status --json``."""
@@ -66,7 +66,7 @@ class RunningDemo:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         """Wait until something is true of the run."""
         deadline = time.monotonic() + timeout_s
         while not self._holds(condition):
@@ -85,7 +85,7 @@ class RunningDemo:
         with JournalReader(self.run_dir.journal) as journal:
             return list(journal.read(types=types or None))
 
-    def wait_for(self, *types: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, *types: str, timeout_s: float = 300.0) -> None:
         """Wait until the journal holds an event of one of the types."""
 
         def there() -> bool:

@@ -20,7 +20,7 @@ def consoles(parent: int) -> list[int]:
     return [int(child) for child in children if b"\0console\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 40.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -29,7 +29,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 40.0) -> None:
 
 def ended(pid: int, meanwhile: Callable[[], object]) -> int:
     """The wait status of a child whose output must be read: it could not write its last words, and end, otherwise."""
-    deadline = time.monotonic() + 40.0
+    deadline = time.monotonic() + 120.0
     while True:
         meanwhile()
         child, status = os.waitpid(pid, os.WNOHANG)
