@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.jit import compiled
+from prorsa.forecast.jit import compiled, inlined
 
 Array = NDArray[np.float64]
 
@@ -191,30 +191,36 @@ def _answer_queue(c: Cycle, told: Array, s: Streams, turns: _Turns) -> None:
             turns.stopped[start + j] += done
 
 
-@compiled
-def _answer(start: int, of: int, after: int, c: Cycle, told: Array, turns: _Turns) -> None:
-    """Requests of a class begin to decode in a second: when their answers end, if later than second ``after``."""
-    count, prompt, seconds = turns.admitted[0, of, start], turns.admitted[1, of, start], len(turns.began)
-    turns.began[start] += count
-    for j in range(seconds - start):
-        # What would end within a second that is being worked out ends in the next.
-        at = start + j if start + j > after else after + 1
-        if at < seconds:
-            turns.answered[0, of, at] += c.output[of, j] * count
-            turns.answered[1, of, at] += c.output[of, j] * prompt + told[of, j] * count
-            turns.answered[2, of, at] += told[of, j] * count
+@inlined
+def _answer(k: int, c: Cycle, told: Array, turns: _Turns, under_way: bool) -> None:
+    """Requests begin to decode in second ``k``: when their answers end, here and below in a loop for each row, since
+    such loops take several seconds at once.
 
-
-@compiled
-def _answer_all(k: int, after: int, c: Cycle, told: Array, turns: _Turns) -> None:
-    """The same of all that begin in second ``k``."""
+    ``under_way``: whether that second is being worked out; what would end within it ends in the next.
+    """
     for of in range(CLASSES):
-        if turns.admitted[0, of, k] > _NOBODY:
-            _answer(k, of, after, c, told, turns)
-            turns.admitted[:, of, k] = 0.0
+        count, prompt = turns.admitted[0, of, k], turns.admitted[1, of, k]
+        if count <= _NOBODY:
+            continue
+        turns.began[k] += count
+        done, context, answer = turns.answered[0, of, k:], turns.answered[1, of, k:], turns.answered[2, of, k:]
+        output, tokens, first = c.output[of], told[of], 0
+        if under_way:
+            first = 1
+            if len(done) > 1:
+                done[1] += output[0] * count
+                context[1] += output[0] * prompt + tokens[0] * count
+                answer[1] += tokens[0] * count
+        for j in range(first, len(done)):
+            done[j] += output[j] * count
+        for j in range(first, len(done)):
+            context[j] += output[j] * prompt + tokens[j] * count
+        for j in range(first, len(done)):
+            answer[j] += tokens[j] * count
+        turns.admitted[:, of, k] = 0.0
 
 
-@compiled
+@inlined
 def _end_or_go_on(k: int, c: Cycle, s: Streams, turns: _Turns) -> None:
     """Answers that end in second ``k``: the trajectory ends, or has another turn, which is of the next class."""
     for of in range(CLASSES):
@@ -228,28 +234,33 @@ def _end_or_go_on(k: int, c: Cycle, s: Streams, turns: _Turns) -> None:
         turns.stopped[k] += done
 
 
-@compiled
+@inlined
 def _come_back(k: int, b: _Brings, p: Pool, s: Streams, turns: _Turns, back: Array) -> None:
     """Answers that end in second ``k``: their tools run and they come back, in ``back`` (float64[2, C, K]): requests
     and prompts.
     """
-    seconds = len(s.kv)
     for of in range(CLASSES):
         count, context, answer = turns.going[0, of, k], turns.going[1, of, k], turns.going[2, of, k]
         if count <= _NOBODY:
             continue
-        for j in range(seconds - k):
-            prompt = b.gap[of, j] * context + b.appended[of, j] * count
-            back[0, of, k + j] += b.gap[of, j] * count
-            back[1, of, k + j] += prompt
-            found = b.by_request[of, j] * count + b.by_answer[of, j] * answer + b.by_context[of, j] * context
-            s.second[1, k + j] += prompt if k < p.flush_from <= k + j else found
+        requests, prompts, new = back[0, of, k:], back[1, of, k:], s.second[1, k:]
+        gap, appended = b.gap[of], b.appended[of]
+        by_request, by_answer, by_context = b.by_request[of], b.by_answer[of], b.by_context[of]
+        for j in range(len(requests)):
+            requests[j] += gap[j] * count
+        for j in range(len(prompts)):
+            prompts[j] += gap[j] * context + appended[j] * count
+        kept = min(p.flush_from - k, len(new)) if k < p.flush_from else len(new)
+        for j in range(kept):
+            new[j] += by_request[j] * count + by_answer[j] * answer + by_context[j] * context
+        for j in range(kept, len(new)):
+            new[j] += gap[j] * context + appended[j] * count
     for of in range(CLASSES):
         s.second[0, k] += back[0, of, k]
         s.second[2, k] += back[1, of, k]
 
 
-@compiled
+@inlined
 def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
     """Trajectories end in second ``k`` and are replaced while the sampler has any; returns what it has left."""
     for j in range(len(c.reward) - k):
@@ -263,7 +274,7 @@ def _replace(k: int, left: float, c: Cycle, p: Pool, s: Streams) -> float:
     return float(left - dispatched)
 
 
-@compiled
+@inlined
 def _queue_after(k: int, queue_s: float, work_s: float, p: Pool) -> float:
     """The mean wait after second ``k``, in which ``work_s`` seconds of work of the whole pool came.
 
@@ -280,7 +291,7 @@ def _queue_after(k: int, queue_s: float, work_s: float, p: Pool) -> float:
     return max(queue_s + (more_s if more_s > 0.0 else busy * more_s), 0.0)
 
 
-@compiled
+@inlined
 def _admit(k: int, queue_s: float, work_s: float, back: Array, c: Cycle, p: Pool, s: Streams, turns: _Turns) -> None:
     """Requests become ready in second ``k``: when they are admitted, over ranks with their own queues."""
     ranks, mean_s = len(p.waits_s), p.waits_s.mean()
@@ -321,7 +332,7 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
     _answer_queue(c, told, s, turns)
     left, queue_s = p.left, p.waits_s.mean()
     for k in range(seconds):
-        _answer_all(k, -1, c, told, turns)
+        _answer(k, c, told, turns, under_way=False)
         _end_or_go_on(k, c, s, turns)
         _come_back(k, brings, p, s, turns, back)
         left = _replace(k, left, c, p, s)
@@ -335,7 +346,7 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
         work_s = new / p.tokens_per_s
         _admit(k, queue_s, work_s, back, c, p, s, turns)
-        _answer_all(k, k, c, told, turns)
+        _answer(k, c, told, turns, under_way=True)
         queue_s = _queue_after(k, queue_s, work_s, p)
     _hold(p, s, turns.began, turns.stopped)
 

@@ -23,7 +23,19 @@ def compiled(function: Function) -> Function:
     compiled in: constants, and the layout of tuples. So a change of their files makes the cache stale too; not one of
     the files that these import, so that only compiled functions of its own file may be called.
     """
-    kernel: Any = numba.njit(error_model="numpy")(function)
+    return _kernel(function)
+
+
+def inlined(function: Function) -> Function:
+    """As :func:`compiled`, into every function that calls it.
+
+    A call copies all arrays of the tuples that it passes, some hundred words: more work than a loop over a minute.
+    """
+    return _kernel(function, forceinline=True)
+
+
+def _kernel(function: Function, *, forceinline: bool = False) -> Function:
+    kernel: Any = numba.njit(error_model="numpy", forceinline=forceinline)(function)
     # Where neither the package folder nor the user's cache folder is writable, each process compiles for itself.
     with contextlib.suppress(RuntimeError, AttributeError):
         kernel.enable_caching()

@@ -3,7 +3,6 @@
 Everything is summed up on the way, so that the rest of a tick does not depend on how many there are.
 """
 
-import math
 from typing import Final
 
 import numpy as np
@@ -22,6 +21,10 @@ _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
 _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
 _DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
+_FRACTION_BITS, _EXPONENT_OF_1, _FRACTION = 52, 1023, (1 << 52) - 1
+"""How a float64 (IEEE 754) is made up."""
+_QUARTERS = tuple(int(np.float64(2.0 ** (q / 4)).view(np.int64)) & _FRACTION for q in (1, 2, 3))
+"""The fractions of a number where the second, third and fourth quarter of an octave begin."""
 LENGTHS: Final = TURN_BUCKETS + 1
 """Classes of turns whose answers differ in length."""
 EARLY_AGAIN: Final = 0.65
@@ -235,20 +238,21 @@ def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, contex
 
 
 @compiled
-def _size_bin(tokens: float, sizes: int) -> int:
-    """As :func:`_log_bin` from 1 on in quarters of octaves, by the parts of the number, since logarithms take long."""
+def size_bin(tokens: float, sizes: int) -> int:
+    """As :func:`_log_bin` from 1 on in quarters of octaves, by the bits of the number, since logarithms take long."""
     if tokens <= 1.0:
         return 0
-    mantissa, exponent = math.frexp(tokens)
-    quarter = (mantissa >= 2.0**-0.75) + (mantissa >= 2.0**-0.5) + (mantissa >= 2.0**-0.25)
-    return int(min(4 * (exponent - 1) + quarter + 1, sizes - 1))
+    bits = np.float64(tokens).view(np.int64)
+    octave, within = int(bits >> _FRACTION_BITS) - _EXPONENT_OF_1, int(bits & _FRACTION)
+    quarter = (within >= _QUARTERS[0]) + (within >= _QUARTERS[1]) + (within >= _QUARTERS[2])
+    return min(4 * octave + quarter + 1, sizes - 1)
 
 
 @compiled
 def _add_known(out: Expected, h: int, chance: float, tokens: float) -> None:
     """A part of known size that comes with some chance: a yes-or-no varies less than a Poisson number does."""
     if tokens >= 1.0:
-        out.counts[h, _size_bin(tokens, out.counts.shape[1])] += chance * (1.0 - chance)
+        out.counts[h, size_bin(tokens, out.counts.shape[1])] += chance * (1.0 - chance)
         out.sure[h] += chance * chance * tokens
 
 
@@ -269,7 +273,7 @@ def _start_up(s: Slots, i: int, m: Beliefs, reached: Array, horizons: NDArray[np
     if s.sibling[i]:
         new = min(m.first_share[1] * min(EARLY_AGAIN * prompt, AGAIN_TOKENS), prompt)
     size = prompt + _answer(m, s.workload[i], s.action[i], 0)
-    index = _size_bin(size, out.admissible.shape[1])
+    index = size_bin(size, out.admissible.shape[1])
     before = 0.0
     for e in range(len(reached)):
         step = reached[e] - before
@@ -326,7 +330,7 @@ def _tool(
         _add_known(out, h, chance * lost, lost_tokens)
         out.found[h, cell] += found * grows
         size = again + following
-        _add_admissible(out, h, _size_bin(size, out.admissible.shape[1]), chance, size)
+        _add_admissible(out, h, size_bin(size, out.admissible.shape[1]), chance, size)
 
 
 @compiled
@@ -378,7 +382,7 @@ def scan(
             continue
         out.totals[0] += 1.0
         if s.turn[i] >= 0:
-            out.contexts[_size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
+            out.contexts[size_bin(s.prompt_tokens[i], len(out.contexts))] += 1.0
             out.totals[3] += s.prompt_tokens[i]
             out.totals[4] += 1.0
             crowded = _home_cell(

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prorsa.forecast.habits import (
@@ -24,7 +24,7 @@ from prorsa.forecast.models import (
     Ratio,
     SizeModel,
 )
-from prorsa.forecast.scan import EARLY_AGAIN
+from prorsa.forecast.scan import EARLY_AGAIN, size_bin
 from prorsa.forecast.siblings import FirstShare
 from prorsa.forecast.speed import LoadedSpeed
 from prorsa.forecast.tables import mixed_ends
@@ -55,6 +55,14 @@ def test_the_bin_of_a_value_holds_it(value):
     assert index == DURATION_GRID.indices(np.array([value]))[0]
     assert edges[index] <= value * (1 + 1e-9)
     assert index == DURATION_GRID.bins - 1 or value <= edges[index + 1] * (1 + 1e-9)
+
+
+@given(st.floats(0.0, 1e7))
+@settings(deadline=None)  # the first one compiles
+def test_the_bin_of_a_size_that_the_pass_over_the_live_finds_holds_it(tokens):
+    index, edges = size_bin(tokens, SIZE_GRID.bins), SIZE_GRID.edges
+    assert edges[index] <= tokens * (1 + 1e-9)
+    assert index == SIZE_GRID.bins - 1 or tokens <= edges[index + 1] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("elapsed", [0.0, 2.0, 10.0, 30.0])
