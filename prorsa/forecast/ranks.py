@@ -38,12 +38,13 @@ class Ranks:
         least_work: the least of those that serve.
         saturated: whether requests wait for admission. While none does, steps are not full, and how long they take
             says nothing of how much a rank could do.
+        workers: int32[ranks], the number of the worker of each.
     """
 
     def __init__(self) -> None:
         self.worker_of: list[str] = []
         self._number: dict[str, int] = {}
-        self._numbers: list[int] = []
+        self.workers: NDArray[np.int32] = np.zeros(0, np.int32)
         self._index: dict[tuple[str, int], int] = {}
         self._idle_since_s: list[float] = []
         self.work: Array = np.zeros(0)
@@ -84,14 +85,10 @@ class Ranks:
         if found is None:
             found = self._index[key] = len(self.worker_of)
             self.worker_of.append(worker_id)
-            self._numbers.append(self._number.setdefault(worker_id, len(self._number)))
+            number = self._number.setdefault(worker_id, len(self._number))
+            self.workers = np.append(self.workers, np.int32(number))
             self._idle_since_s.append(0.0)
         return found
-
-    @property
-    def workers(self) -> NDArray[np.int32]:
-        """int32[ranks], the number of the worker of each."""
-        return np.array(self._numbers, np.int32)
 
     def note_work(self, work: Array, serving: NDArray[np.bool_], tokens_per_s: float | None) -> None:
         """The queues of this tick, float64[ranks], empty where no rank is known to serve; and how fast a busy rank is
@@ -149,7 +146,7 @@ class Ranks:
 
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
         """bool[ranks]: those whose worker serves prefill."""
-        return np.array([serves(worker_id) for worker_id in self.worker_of], np.bool_)
+        return np.array([serves(worker_id) for worker_id in self._number], np.bool_)[self.workers]
 
 
 @compiled

@@ -1,26 +1,23 @@
 """The queue before prefill: what waits, and when it will be admitted."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.columns import Columns, State
+from prorsa.forecast.columns import Columns
 from prorsa.forecast.habits import IDLE_GRID
-from prorsa.forecast.jit import compiled
+from prorsa.forecast.lineup import Lineup, in_order, line_up, sum_up
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.pace import paced
 from prorsa.forecast.ranks import SHARED, share_out
-from prorsa.forecast.scan import AGAIN_TOKENS, EARLY_AGAIN
 from prorsa.forecast.siblings import FirstShare
 from prorsa.forecast.speed import Line
 from prorsa.forecast.tables import wait_losses
 
 Array = NDArray[np.float64]
 
-_READY, _PREFILL = int(State.READY), int(State.PREFILL)
 _QUEUED_S: Final = 1.0
 """A request that waits for longer is in a queue."""
 WAITS: Final = 8
@@ -141,6 +138,10 @@ class Queue:
         rank_tokens_per_s: that a rank which stays busy is expected to compute; ``context``: tokens of the longest
             context that a worker is at, on average. None and 0 where prefill has little to do.
         saturated: whether the first of those not yet admitted has waited for longer than a moment.
+        waiting: requests not yet admitted.
+        new_wait_s: how long a request that arrives now waits for admission, on average.
+        backlog_tokens: uncached tokens of first prefills, less chunks computed; ``computed_tokens``: these chunks.
+        retry_tokens: tokens that must be prefilled again.
     """
 
     slot: NDArray[np.intp]
@@ -157,31 +158,11 @@ class Queue:
     rank_tokens_per_s: float | None
     context: float
     saturated: bool
-
-    @cached_property
-    def backlog_tokens(self) -> float:
-        """Uncached tokens of first prefills, less chunks computed."""
-        return float(self.tokens[~self.retried].sum())
-
-    @cached_property
-    def computed_tokens(self) -> float:
-        """Chunks already computed of these first prefills."""
-        return float(np.nansum(self.computed[~self.retried]))
-
-    @cached_property
-    def retry_tokens(self) -> float:
-        """Tokens that must be prefilled again."""
-        return float(self.tokens[self.retried].sum())
-
-    @cached_property
-    def new_wait_s(self) -> float:
-        """How long a request that arrives now waits for admission, on average."""
-        return float(self.waits_s.mean())
-
-    @cached_property
-    def waiting(self) -> int:
-        """Requests not yet admitted."""
-        return int((~self.admitted).sum())
+    waiting: int
+    new_wait_s: float
+    backlog_tokens: float
+    computed_tokens: float
+    retry_tokens: float
 
     def admitted_bins(self, pause_s: float, bins: int) -> NDArray[np.intp]:
         """The second in which each is admitted if not before ``pause_s``; 0 for those that are, ``bins`` for later."""
@@ -230,44 +211,53 @@ def make_queue(
     ``typical_tokens``, at most its prompt; one that waits behind a sibling with the same first prompt at most what it
     lacks of it where that was computed, or what siblings compute again where none has been yet.
     """
-    of = _line_up(
+    of = line_up(
         columns.state,
         columns.ready_s,
         columns.prompt_tokens,
         columns.uncached_tokens,
         columns.computed_tokens,
         columns.answered_s,
-        (columns.admitted, columns.sibling, columns.flushed),
+        (columns.admitted, columns.sibling, columns.flushed, columns.retried),
         columns.home,
         columns.held_tokens,
         columns.turn,
         columns.group,
+        t_s,
         typical_tokens,
         first_share.scale(starts),
         _BRIEF_S * service.rank_tokens_per_s,
     )
-    slot, prompt, computed, admitted = of.slot, of.prompt_tokens, of.computed, of.admitted
-    waiting, waited_s = ~admitted, t_s - columns.ready_s[slot]
-    turns = _due(np.maximum(of.uncached - computed, 0.0), of, service)
-    if waiting.any():
+    turns = _due(of.tokens, of, service)
+    tokens, waits_s, new_wait_s = turns.costs, np.zeros(WAITS), 0.0
+    if of.waiting > 0:
         # What is evicted makes the queue longer, and a longer one evicts more; twice is enough for both to settle.
-        gone = 1.0 - of.kept * (1.0 - losses.after(waited_s + turns.due_s))
-        turns = _due(np.maximum(of.uncached + gone * of.losable - computed, 0.0), of, service)
+        gone = 1.0 - of.kept * (1.0 - losses.after(of.waited_s + turns.due_s))
+        turns = _due(np.maximum(of.uncached + gone * of.losable - of.computed, 0.0), of, service)
+        found = ~of.admitted & (of.group >= 0) & (turns.costs <= SHARED)
+        tokens, waits_s = turns.costs + _AGAIN * of.prompt_tokens * found, _middles(turns.waits_s)
+        new_wait_s = float(waits_s.mean())
+    backlog_tokens, computed_tokens, retry_tokens = sum_up(tokens, of.computed, of.retried)
     return Queue(
-        slot=slot,
-        tokens=turns.costs + _AGAIN * prompt * (waiting & (of.group >= 0) & (turns.costs <= SHARED)),
-        computed=computed,
-        prompt_tokens=prompt,
-        admitted=admitted,
-        retried=columns.retried[slot],
+        slot=of.slot,
+        tokens=tokens,
+        computed=of.computed,
+        prompt_tokens=of.prompt_tokens,
+        admitted=of.admitted,
+        retried=of.retried,
         due_s=turns.due_s,
         prefilled_s=turns.prefilled_s,
         tokens_per_s=turns.tokens_per_s,
-        waits_s=_middles(turns.waits_s) if waiting.any() else np.zeros(WAITS),
+        waits_s=waits_s,
         rank_work=turns.rank_work,
         rank_tokens_per_s=turns.rank_tokens_per_s,
         context=turns.context,
-        saturated=bool((waited_s[waiting] > _QUEUED_S).any()),
+        saturated=of.longest_s > _QUEUED_S,
+        waiting=of.waiting,
+        new_wait_s=new_wait_s,
+        backlog_tokens=backlog_tokens,
+        computed_tokens=computed_tokens,
+        retry_tokens=retry_tokens,
     )
 
 
@@ -284,92 +274,17 @@ class _Turns(NamedTuple):
     context: float = 0.0
 
 
-class _Line(NamedTuple):
-    """Requests that wait, in their order: their slots, prompts, chunks already computed, uncached tokens as index or
-    siblings tell, what of the rest may be lost and the share of it that has not been yet, homes and what these hold.
-    """
-
-    slot: NDArray[np.intp]
-    prompt_tokens: Array
-    computed: Array
-    uncached: Array
-    losable: Array
-    kept: Array
-    admitted: NDArray[np.bool_]
-    home: NDArray[np.int32]
-    held_tokens: Array
-    group: NDArray[np.int32]
-
-
-@compiled
-def _line_up(
-    state: NDArray[np.int8],
-    ready_s: Array,
-    prompt_tokens: Array,
-    uncached_tokens: Array,
-    computed_tokens: Array,
-    answered_s: Array,
-    flags: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]],
-    home: NDArray[np.int32],
-    held_tokens: Array,
-    turn: NDArray[np.int32],
-    group: NDArray[np.int32],
-    typical_tokens: float,
-    scale: float,
-    brief_tokens: float,
-) -> _Line:
-    """The columns of what waits; ``flags`` are whether each is admitted, comes behind a sibling, and was flushed."""
-    admitted, sibling, flushed = flags
-    waits = np.flatnonzero((state == _READY) | (state == _PREFILL))
-    slot = waits[np.argsort(ready_s[waits], kind="mergesort")]
-    n = len(slot)
-    uncached, losable, kept = np.empty(n), np.zeros(n), np.ones(n)
-    follows = np.full(n, -1, np.int32)
-    for i in range(n):
-        at = slot[i]
-        prompt, index = prompt_tokens[at], uncached_tokens[at]
-        uncached[i] = min(typical_tokens, prompt) if np.isnan(index) else index
-        if sibling[at]:
-            again = min(scale * min(EARLY_AGAIN * prompt, AGAIN_TOKENS), prompt)
-            shared = max(prompt - held_tokens[at, 0], 1.0) if home[at, 0] >= 0 else again
-            uncached[i] = min(uncached[i], shared)
-        if turn[at] == 0 and prompt > brief_tokens:
-            follows[i] = group[at]
-        if flushed[at]:
-            kept[i] = 0.0
-        if not admitted[at] and (flushed[at] or not np.isnan(answered_s[at])):
-            losable[i] = prompt - uncached[i]
-    return _Line(
-        slot,
-        prompt_tokens[slot],
-        computed_tokens[slot],
-        uncached,
-        losable,
-        kept,
-        admitted[slot],
-        home[slot],
-        held_tokens[slot],
-        follows,
-    )
-
-
-def _due(tokens: Array, of: _Line, service: Service) -> _Turns:
+def _due(tokens: Array, of: Lineup, service: Service) -> _Turns:
     """What each costs, when it is admitted, the rate at which later ones are, and how long they wait."""
-    admitted = of.admitted
-    ranks, speed = int(service.serving.sum()), service.rank_tokens_per_s
-    outstanding = float(tokens[admitted].sum())
-    if ranks == 0 or outstanding < _STARVED_S * ranks * speed:
-        rate = service.admitted_tokens_per_s
-        unadmitted = np.where(admitted, 0.0, tokens)
-        ahead = np.cumsum(unadmitted) - unadmitted
-        waits_s = np.full(1, float(unadmitted.sum()) / rate)
-        due_s = np.where(admitted, 0.0, ahead / rate)
-        return _Turns(tokens, due_s, due_s + service.latency_s, rate, waits_s, np.zeros(0))
+    ranks, rate = np.count_nonzero(service.serving), service.admitted_tokens_per_s
+    outstanding, unadmitted, due_s, prefilled_s = in_order(tokens, of.admitted, rate, service.latency_s)
+    if ranks == 0 or outstanding < _STARVED_S * ranks * service.rank_tokens_per_s:
+        return _Turns(tokens, due_s, prefilled_s, rate, np.full(1, unadmitted / rate), np.zeros(0))
     costs, ahead, work, sent_to = share_out(
-        tokens, of.prompt_tokens, of.home, of.held_tokens, of.group, admitted, service.serving
+        tokens, of.prompt_tokens, of.home, of.held_tokens, of.group, of.admitted, service.serving
     )
     pace = paced(of.prompt_tokens, costs, ahead, sent_to, work, service.workers, service.serving, service.line)
-    due_s = np.where(admitted, 0.0, np.maximum(pace.begins_s - service.slack_s, 0.0))
+    due_s = np.where(of.admitted, 0.0, np.maximum(pace.begins_s - service.slack_s, 0.0))
     waits_s = np.maximum(pace.idle_s[service.serving] - service.slack_s, 0.0)
     at_work = pace.contexts[np.unique(service.workers[service.serving])]
     rate = pace.tokens_per_s
