@@ -26,6 +26,7 @@ class Slots(NamedTuple):
     since_s: Array
     expected_s: Array
     prompt_tokens: Array
+    first_tokens: Array
     output_tokens: Array
     output_at_s: Array
     answered_s: Array
@@ -49,6 +50,7 @@ def slots_of(columns: Columns) -> Slots:
         columns.since_s,
         columns.expected_s,
         columns.prompt_tokens,
+        columns.first_tokens,
         columns.output_tokens,
         columns.output_at_s,
         columns.answered_s,

@@ -13,8 +13,8 @@ from prorsa.forecast.waits import MAX_WORKLOADS
 
 Array = NDArray[np.float64]
 
-TURN_GRID: Final = LogGrid(low=1.0, per_octave=3, bins=32)
-"""Turn numbers from 1; the third bin of an octave is two turns wide at four, and so on."""
+TURN_GRID: Final = LogGrid(low=1.0, per_octave=8, bins=84)
+"""Turn numbers from 1: one by one to the sixteenth, since the first turns are seldom the last; then in steps of 9 %."""
 CONTEXT_GRID: Final = LogGrid(low=1024.0, per_octave=8, bins=96)
 """Contexts in steps of 9 %, fine enough to see a limit."""
 IDLE_GRID: Final = LogGrid(low=1.0, per_octave=1, bins=12)

@@ -219,10 +219,10 @@ class Learner:
         waited_s = max((request.admitted_s or request.ready_s) - request.ready_s, 0.0)
         moved = request.home not in (None, 0)
         if moved and (request.crowding_sent >= MOVES_FROM or waited_s < _MOMENT_S):
-            self.moves.add(request.crowding, held, later)
+            self.moves.add(request.crowding, held, later, first_tokens=request.first_tokens)
             return True
         if later < LOST_FROM:
-            self.moves.add(request.crowding, held, 0.0)
+            self.moves.add(request.crowding, held, 0.0, first_tokens=request.first_tokens)
         return later >= LOST_FROM
 
     def _at_home(self, request: Request, fresh: int) -> float:
@@ -283,7 +283,7 @@ class Learner:
         if request.answered_s is None or request.admitted_s is not None:
             return 0.0
         held = request.prompt_tokens - (request.index_tokens or 0)
-        left = 0.0 if request.placed else self.moves.missing_of(request.crowding, held)
+        left = 0.0 if request.placed else self.moves.missing_of(request.crowding, held, request.first_tokens)
         return (1.0 - (1.0 - self.lost_in_wait) * (1.0 - left)) * held
 
     @property

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.scan import CROWDED, MOVE_CELLS, move_cell, move_cells
+from prorsa.forecast.scan import CROWDED, MOVE_CELLS, move_cell
 from prorsa.forecast.tables import move_chances
 
 Array = NDArray[np.float64]
@@ -21,6 +21,7 @@ MOVES_FROM: Final = 0.25
 was sent; else it was evicted. (Of generated turns that leave a context behind, nineteen in twenty are sent so.)"""
 _PRIOR_CHANCE: Final = np.array([*(0.11, 0.22, 0.31, 0.5, 0.58, 0.8), *[0.04] * (MOVE_CELLS - len(CROWDED))])
 """Of generated coding trajectories on seed 101, by class of crowding; as low as that wherever home is not crowded."""
+_UNKNOWN: Final = float("nan")
 _PRIOR_SHARE: Final = 0.45
 """What is missed then, of what home would have saved: other ranks may hold older parts of the context."""
 
@@ -33,7 +34,8 @@ class MoveTables(NamedTuple):
 
 
 class MoveModel:
-    """Whether a turn leaves its context behind, by the crowding of its home; where that is small, by the context.
+    """Whether a turn leaves its context behind, by the crowding of its home; where that is small, by how much of
+    the context is not the prompt that siblings began with too.
 
     Args:
         half_life: observations of a class after which one counts half.
@@ -48,7 +50,15 @@ class MoveModel:
         self.tables = MoveTables(self._moved, self._gone)
         self.refresh()
 
-    def add(self, crowding: float, saved_tokens: float, gone: float, weight: float = 1.0) -> None:
+    def add(
+        self,
+        crowding: float,
+        saved_tokens: float,
+        gone: float,
+        weight: float = 1.0,
+        *,
+        first_tokens: float | None = None,
+    ) -> None:
         """A turn went home (``gone`` is 0), or elsewhere, where that share of what home would have saved was missing.
 
         Args:
@@ -56,8 +66,9 @@ class MoveModel:
             saved_tokens: tokens of its prompt that home held.
             gone: from 0 to 1.
             weight: how many observations it is worth.
+            first_tokens: its first prompt; None where unknown.
         """
-        at = move_cell(crowding, saved_tokens)
+        at = move_cell(crowding, saved_tokens, _UNKNOWN if first_tokens is None else first_tokens)
         tokens = weight * saved_tokens
         for sums, value in (
             (self._seen, weight),
@@ -82,13 +93,7 @@ class MoveModel:
             )
         )
 
-    def missing_of(self, crowding: float, saved_tokens: float) -> float:
+    def missing_of(self, crowding: float, saved_tokens: float, first_tokens: float | None = None) -> float:
         """Expected share, of what home holds, that a turn computes again because it leaves it."""
-        cell = move_cell(crowding, saved_tokens)
+        cell = move_cell(crowding, saved_tokens, _UNKNOWN if first_tokens is None else first_tokens)
         return float(self.tables.chance[cell] * self.tables.share[cell])
-
-    def missing(self, crowding: Array, saved_tokens: Array) -> Array:
-        """The same of several: float64[n]."""
-        cells = move_cells(crowding, saved_tokens)
-        missing: Array = (self.tables.chance * self.tables.share)[cells]
-        return missing

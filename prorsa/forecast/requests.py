@@ -29,6 +29,7 @@ class Request:
         turn: index of the turn.
         prompt_tokens: whole prompt.
         previous_prompt_tokens: of the turn before; None for first turns or where unknown.
+        first_tokens: of its trajectory's first turn; None where unknown.
         index_tokens: uncached tokens by the router's prefix index; None where unknown.
         ready_index_tokens: the same as it was when the request became ready.
         home: where it is prefilled: 0 for the rank that its context was on last, more for earlier ones, -1 for others;
@@ -68,6 +69,7 @@ class Request:
     action: int = 0
     previous_action: int | None = None
     previous_output_tokens: int | None = None
+    first_tokens: float | None = None
     longer: float = 1.0
     sibling: bool = False
     placed: bool = False

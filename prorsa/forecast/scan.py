@@ -19,7 +19,7 @@ _RETURN, _HINTED = 1, 7
 _SMALL_HAZARD: Final = 0.3
 _REPORT_S: Final = 2.0
 """Reports come once a second: what has been put out since the last is known well enough, but not for ever."""
-_CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 3
+_CONTEXT_LOW, _CONTEXT_PER_OCTAVE, _TURN_PER_OCTAVE = 1024.0, 8, 8
 _DURATION_LOW, _DURATION_PER_OCTAVE = 2.0**-5, 8
 _FRACTION_BITS, _EXPONENT_OF_1, _FRACTION = 52, 1023, (1 << 52) - 1
 """How a float64 (IEEE 754) is made up."""
@@ -32,9 +32,10 @@ AGAIN_TOKENS: Final = 2500.0
 """What siblings that come before a first prompt is computed compute again of it, before any was seen: such a share, at
 most so many tokens. Generated groups on seeds 101 and 102: 0.6 to 0.7 of prompts of 1.6k tokens, 0.065 of 41k."""
 CROWDED: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 3.0)
-"""From which crowding on each class of homes begins; those below the first are told apart by the context."""
-MOVE_CELLS: Final = len(CROWDED) + 10
-"""Classes of crowded homes, then contexts in octaves."""
+"""From which crowding on each class of homes begins; those below the first are told apart by what they alone hold."""
+_OWN_LOW = 64.0
+MOVE_CELLS: Final = len(CROWDED) + 13
+"""Classes of crowded homes, then what others hold by the tokens past the first prompt, in octaves."""
 
 
 @compiled
@@ -200,9 +201,11 @@ def lost_by(m: Beliefs, idle_s: Array, seconds: Array) -> tuple[Array, Array]:
 
 
 @compiled
-def _move_cell(crowding: float, saved_tokens: float) -> int:
+def _move_cell(crowding: float, saved_tokens: float, first_tokens: float) -> int:
     if crowding < CROWDED[0]:
-        return len(CROWDED) + _log_bin(saved_tokens, _CONTEXT_LOW, 1, MOVE_CELLS - len(CROWDED))
+        # Siblings have left the first prompt on other ranks.
+        own = saved_tokens if np.isnan(first_tokens) else saved_tokens - first_tokens
+        return len(CROWDED) + _log_bin(own, _OWN_LOW, 1, MOVE_CELLS - len(CROWDED))
     cell = 0
     while cell < len(CROWDED) - 1 and crowding >= CROWDED[cell + 1]:
         cell += 1
@@ -210,22 +213,15 @@ def _move_cell(crowding: float, saved_tokens: float) -> int:
 
 
 @compiled
-def move_cell(crowding: float, saved_tokens: float) -> int:
-    """The class of a home by its crowding, or by the tokens that it saves."""
-    return _move_cell(crowding, saved_tokens)
+def move_cell(crowding: float, saved_tokens: float, first_tokens: float) -> int:
+    """The class of a home by its crowding, or by the tokens that it saves beyond the first prompt (NaN if unknown)."""
+    return _move_cell(crowding, saved_tokens, first_tokens)
 
 
 @compiled
-def move_cells(crowding: Array, saved_tokens: Array) -> NDArray[np.intp]:
-    """The classes of several."""
-    cells = np.empty(len(crowding), np.intp)
-    for i in range(len(cells)):
-        cells[i] = _move_cell(crowding[i], saved_tokens[i])
-    return cells
-
-
-@compiled
-def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, context: float, ahead_s: float) -> int:
+def _home_cell(
+    work: Array, least: float, tokens_per_s: float, home: int, context: float, first: float, ahead_s: float
+) -> int:
     """The class of a home when a turn becomes ready ``ahead_s`` from now; -1 where it is not crowded then.
 
     Until then the ranks work their queues off; what joins them meanwhile joins the shortest.
@@ -234,7 +230,7 @@ def _home_cell(work: Array, least: float, tokens_per_s: float, home: int, contex
         return -1
     done = tokens_per_s * ahead_s
     crowding = (max(work[home] - done, 0.0) - max(least - done, 0.0)) / max(context, 1.0)
-    return _move_cell(crowding, context) if crowding >= CROWDED[0] else -1
+    return _move_cell(crowding, context, first) if crowding >= CROWDED[0] else -1
 
 
 @compiled
@@ -300,7 +296,8 @@ def _tool(
     known = m.uncached_output * answer
     following = _answer(m, s.workload[i], action, turn) * s.longer[i]
     idle_s = max(t_s - s.answered_s[i], 0.0) if s.answered_s[i] == s.answered_s[i] else 0.0
-    calm = _move_cell(0.0, prompt)
+    first = s.first_tokens[i]
+    calm = _move_cell(0.0, prompt, first)
     e, before, at = 0, 0.0, 0
     for h in range(len(horizons)):
         ahead_s = edges_s[horizons[h]]
@@ -312,7 +309,7 @@ def _tool(
         appended = m.appended[cell] * grows
         again = context + appended
         lost_tokens = share * prompt + answer + appended
-        crowded = _home_cell(m.rank_work, m.least_work, m.rank_tokens_per_s, s.home[i, 0], prompt, 0.5 * ahead_s)
+        crowded = _home_cell(m.rank_work, m.least_work, m.rank_tokens_per_s, s.home[i, 0], prompt, first, 0.5 * ahead_s)
         home = crowded if crowded >= 0 else calm
         moved, missed = m.move_chance[home], m.move_share[home] * prompt
         new = (1.0 - lost) * (known + appended + moved * missed) + lost * lost_tokens
@@ -386,9 +383,15 @@ def scan(
             out.totals[3] += s.prompt_tokens[i]
             out.totals[4] += 1.0
             crowded = _home_cell(
-                m.rank_work, m.least_work, m.rank_tokens_per_s, s.home[i, 0], s.prompt_tokens[i], later_s
+                m.rank_work,
+                m.least_work,
+                m.rank_tokens_per_s,
+                s.home[i, 0],
+                s.prompt_tokens[i],
+                s.first_tokens[i],
+                later_s,
             )
-            home = crowded if crowded >= 0 else _move_cell(0.0, s.prompt_tokens[i])
+            home = crowded if crowded >= 0 else _move_cell(0.0, s.prompt_tokens[i], s.first_tokens[i])
             out.totals[5] += m.move_chance[home]
             out.totals[6] += m.move_chance[home] * m.move_share[home] * s.prompt_tokens[i]
         if state in (_READY, _PREFILL):

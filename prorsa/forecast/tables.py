@@ -263,13 +263,17 @@ def move_chances(
             are not crowded, and all have one. ``prior_share`` of what was saved goes then.
     """
     chance, share = np.empty(len(seen)), np.empty(len(seen))
-    of_calm = (moved[calm:].sum() + strength * prior[calm]) / (seen[calm:].sum() + strength)
+    # Priors are in tokens of the size that the classes have had.
+    seen_calm, saved_calm = seen[calm:].sum(), saved[calm:].sum()
+    of_calm = (moved[calm:].sum() + strength * prior[calm]) / (seen_calm + strength)
+    worth = strength * (saved_calm / seen_calm if seen_calm > 0.0 else 1.0)
+    missed_of_calm = (gone[calm:].sum() + worth * prior[calm] * prior_share) / (saved_calm + worth)
     for cell in range(len(seen)):
         before = of_calm if cell >= calm else prior[cell]
+        missed_before = missed_of_calm if cell >= calm else prior[cell] * prior_share
         chance[cell] = (moved[cell] + strength * before) / (seen[cell] + strength)
-        # A prior in tokens of the size that the class has had.
-        size = saved[cell] / seen[cell] if seen[cell] > 0.0 else 1.0
-        missing = (gone[cell] + strength * size * before * prior_share) / (saved[cell] + strength * size)
+        worth = strength * (saved[cell] / seen[cell] if seen[cell] > 0.0 else 1.0)
+        missing = (gone[cell] + worth * missed_before) / (saved[cell] + worth)
         share[cell] = min(missing / chance[cell], 1.0)
     return chance, share
 

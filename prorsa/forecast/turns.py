@@ -92,7 +92,7 @@ class Turns:
         """A new request of a trajectory has arrived: the wait before it, and the turn before it, are over."""
         columns, state = self._columns, self._roster.state(slot)
         before = self._current.get(slot)
-        answered_s = float(columns.answered_s[slot])
+        answered_s, first_tokens = float(columns.answered_s[slot]), float(columns.first_tokens[slot])
         if state in (State.DISPATCHED, State.SANDBOX, State.TOOL):
             self._roster.close_wait(slot, t_s)
         if state in BEFORE_ANSWER:
@@ -114,6 +114,7 @@ class Turns:
             action=int(columns.action[slot]) if before is None or state == State.TOOL else 0,
             previous_action=before.action if before is not None else None,
             previous_output_tokens=before.output_tokens if before is not None else None,
+            first_tokens=None if np.isnan(first_tokens) else first_tokens,
             sibling=bool(columns.sibling[slot]),
             answered_s=None if np.isnan(answered_s) else answered_s,
             flushed=bool(columns.flushed[slot]),

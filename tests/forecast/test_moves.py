@@ -21,10 +21,8 @@ def test_what_is_missed_is_learnt_by_how_crowded_home_is():
         model.add(0.1, CONTEXT, 0.0)
         model.add(2.0, CONTEXT, 0.8 if k % 2 else 0.0)
     model.refresh()
-    calm, crowded = model.missing(np.array([0.1, 2.0]), np.full(2, float(CONTEXT)))
-    assert calm < 0.005
-    assert crowded == pytest.approx(0.4, abs=0.05)
-    assert model.missing_of(2.0, CONTEXT) == crowded
+    assert model.missing_of(0.1, CONTEXT) < 0.005
+    assert model.missing_of(2.0, CONTEXT) == pytest.approx(0.4, abs=0.05)
 
 
 def test_tokens_come_out_right_where_small_contexts_are_those_that_move():
@@ -37,6 +35,26 @@ def test_tokens_come_out_right_where_small_contexts_are_those_that_move():
     model.refresh()
     said = model.missing_of(1.2, small) * small + model.missing_of(1.2, large) * large
     assert said == pytest.approx(0.5 * small, rel=0.1)
+
+
+def test_where_home_is_calm_it_counts_what_siblings_have_not_left_on_other_ranks():
+    """A second turn has little but the prompt that its group begins with, which it finds wherever it goes."""
+    model, first = MoveModel(), 20_000.0
+    for _ in range(400):
+        model.add(0.0, first + 50.0, 0.0, first_tokens=first)
+        model.add(0.0, first + 8_000.0, 0.2, first_tokens=first)
+    model.refresh()
+    assert model.missing_of(0.0, first + 50.0, first) < 0.01
+    assert model.missing_of(0.0, first + 8_000.0, first) == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_class_that_few_were_seen_of_leans_on_what_all_calm_homes_were_seen_to_lose():
+    model = MoveModel()
+    for _ in range(400):
+        model.add(0.0, 9_000.0, 0.02, first_tokens=1_000.0)
+    model.add(0.0, 2_000.0, 0.0, first_tokens=1_000.0)
+    model.refresh()
+    assert model.missing_of(0.0, 2_000.0, 1_000.0) == pytest.approx(0.02, abs=0.005)
 
 
 @given(
