@@ -68,17 +68,6 @@ def mean_loss(gap: Array, lost: Array, share: Array) -> tuple[float, float]:
 
 
 @compiled
-def mean_fate(state: NDArray[np.int8], fate: Array) -> float:
-    """Of the trajectories that have turns; 1 where there is none."""
-    number, total = 0, 0.0
-    for i in range(len(state)):
-        if state[i] >= _READY:
-            number += 1
-            total += fate[i]
-    return total / number if number else 1.0
-
-
-@compiled
 def held_by_decode(
     state: NDArray[np.int8], admitted: NDArray[np.bool_], prompt_tokens: Array, output_tokens: Array
 ) -> tuple[float, float]:

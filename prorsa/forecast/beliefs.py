@@ -93,7 +93,6 @@ class Beliefs(NamedTuple):
         lost_in_wait: share of a context that goes, at home, while a request that arrives now waits for admission.
         uncached_output: share of an answer that the next prefill computes again.
         first_tokens: mean first prompt.
-        mean_fate: of the live trajectories: chances by turn are those of all of them.
     """
 
     survival: Array
@@ -120,7 +119,6 @@ class Beliefs(NamedTuple):
     lost_in_wait: float
     uncached_output: float
     first_tokens: float
-    mean_fate: float
 
 
 class Expected(NamedTuple):

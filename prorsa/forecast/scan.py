@@ -136,7 +136,7 @@ def _end_chance(m: Beliefs, workload: int, turn: int, context: float, fate: floa
     by_turn = m.ends_by_turn[workload, _log_bin(turn + 1.0, 1.0, _TURN_PER_OCTAVE, m.ends_by_turn.shape[1])]
     bins = m.ends_by_context.shape[1]
     by_context = m.ends_by_context[workload, _log_bin(context, _CONTEXT_LOW, _CONTEXT_PER_OCTAVE, bins)]
-    return float(1.0 - (1.0 - min(fate / m.mean_fate * by_turn, 1.0)) * (1.0 - by_context))
+    return float(1.0 - (1.0 - min(fate * by_turn, 1.0)) * (1.0 - by_context))
 
 
 @compiled

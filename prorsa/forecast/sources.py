@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.averages import following_cells, mean_fate, mean_loss, put_out_by
+from prorsa.forecast.averages import following_cells, mean_loss, put_out_by
 from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.ending import all_by, cut_short, left_by
@@ -131,7 +131,7 @@ class Lookout:
         """What is expected from ``t_s`` on. The models must have been refreshed with ``s``."""
         steps = self._steps
         pause_s = self._pause_s(t_s)
-        beliefs = self._beliefs(s, pause_s, queue)
+        beliefs = self._beliefs(pause_s, queue)
         expected = nothing_expected(len(steps.edges_s), len(steps.at), SIZE_GRID.bins, len(beliefs.appended))
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
         ends, answers = next_answers(beliefs, s, queue.slot)
@@ -167,7 +167,7 @@ class Lookout:
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
-    def _beliefs(self, s: Slots, pause_s: float, queue: Queue) -> Beliefs:
+    def _beliefs(self, pause_s: float, queue: Queue) -> Beliefs:
         learner = self._learner
         waits, keys = learner.waits, learner.keys
         first_tokens = self._first_tokens()
@@ -196,7 +196,6 @@ class Lookout:
             lost_in_wait=learner.lost_in_wait,
             uncached_output=learner.uncached_output.value,
             first_tokens=first_tokens,
-            mean_fate=mean_fate(s.state, s.fate),
         )
 
     def _first_tokens(self) -> float:
