@@ -25,25 +25,37 @@ _MOMENT_S: Final = 0.5
 
 @compiled
 def _of_queue(
-    due_s: Array, admitted: NDArray[np.bool_], tokens: Array, horizons_s: Array, going_on: Array
+    due_s: Array,
+    admitted: NDArray[np.bool_],
+    retried: NDArray[np.bool_],
+    prompt_tokens: Array,
+    answers: Array,
+    horizons_s: Array,
+    going_on: Array,
 ) -> tuple[Array, Array]:
-    """Tokens of requests that wait now and are admitted within each horizon: their mean and variance, float64[H] each.
+    """Tokens of requests that wait now and are admitted within each horizon: their mean and deviation, float64[H] each.
 
     A wait is known to a share of it: the chance falls in a straight line around those that are expected at the end of
     the horizon, so that as many come later as come sooner than expected. Nothing is admitted that is cut off before it:
-    ``going_on`` float64[K] is the chance that it is not.
+    ``going_on`` float64[K] is the chance that it is not. What is admitted again does not count.
     """
     mean, variance = np.zeros(len(horizons_s)), np.zeros(len(horizons_s))
-    around_s = 2.0 * (_WAIT_ERROR * horizons_s + _MOMENT_S)
+    around_s, all_tokens = 2.0 * (_WAIT_ERROR * horizons_s + _MOMENT_S), 0.0
     for i in range(len(due_s)):
+        tokens = 0.0 if retried[i] else prompt_tokens[i] + answers[i]
+        all_tokens += tokens
         if admitted[i]:
             continue
         comes = going_on[int(min(due_s[i], len(going_on) - 1.0))]
         for h in range(len(horizons_s)):
             chance = comes * min(max((horizons_s[h] - due_s[i]) / around_s[h] + 0.5, 0.0), 1.0)
-            mean[h] += chance * tokens[i]
-            variance[h] += chance * (1.0 - chance) * tokens[i] * tokens[i]
-    return mean, variance
+            mean[h] += chance * tokens
+            variance[h] += chance * (1.0 - chance) * tokens * tokens
+    for h in range(len(horizons_s)):
+        if mean[h] > 0.0:
+            # One request more or less, and a service rate that is known to about a seventh.
+            variance[h] += (all_tokens / len(due_s)) ** 2 + (_RATE_ERROR * mean[h]) ** 2
+    return mean, np.sqrt(variance)
 
 
 @compiled
@@ -68,8 +80,10 @@ def _parts(admissible: Array, admissible2: Array, share: Array, come: ByHorizon,
     """
     counts = np.empty(admissible.shape)
     for h in range(len(counts)):
-        counts[h] = np.maximum(share[h] * admissible[h] - share[h] * share[h] * admissible2[h], 0.0)
-        counts[h] += share[h] * come.second[0, h] * contexts
+        of, back = share[h], share[h] * come.second[0, h]
+        for size in range(len(contexts)):
+            known = max(of * admissible[h, size] - of * of * admissible2[h, size], 0.0)
+            counts[h, size] = known + back * contexts[size]
         counts[h, first] += share[h] * come.sampler[0, h]
     return counts
 
@@ -122,8 +136,15 @@ class AdmissionDemand:
         self._steps, self._learner, self._outlook, self._come = steps, learner, outlook, come
         queue, expected, at = outlook.queue, outlook.expected, steps.bin_at
         going_on = np.ones(1) if outlook.going_on is None else outlook.going_on
-        self._waiting = (queue.prompt_tokens + outlook.answers) * ~queue.retried
-        self.queue, self._variance = _of_queue(queue.due_s, queue.admitted, self._waiting, steps.horizons_s, going_on)
+        self.queue, self._deviation = _of_queue(
+            queue.due_s,
+            queue.admitted,
+            queue.retried,
+            queue.prompt_tokens,
+            outlook.answers,
+            steps.horizons_s,
+            going_on,
+        )
         admitted, burst = upto(outlook.streams.admitted, at), upto(outlook.burst.admitted, at)
         self._burst = burst[1] + burst[3]
         self.mean: Array = admitted[1] + admitted[3] + self._burst
@@ -135,7 +156,7 @@ class AdmissionDemand:
 
     def _contexts(self) -> Array:
         """Shares of sizes of what comes back: contexts of those that live, grown by as much as the means say."""
-        outlook, (requests, _, prompts) = self._outlook, self._come.second.max(axis=1).tolist()
+        outlook, (requests, _, prompts) = self._outlook, map(max, self._come.second.tolist())
         contexts, number = outlook.expected.contexts, float(outlook.expected.totals[4])
         if number <= 0.0 or requests <= 0.0:
             return np.zeros(len(contexts))
@@ -156,10 +177,7 @@ class AdmissionDemand:
 
     def _total(self, arrivals: Sums) -> Sums:
         """Queue and arrivals; the queue's own uncertainty widens the spread."""
-        # One request more or less, and a service rate that is known to about a seventh.
-        mean_size = float(self._waiting.mean()) if len(self._waiting) else 0.0
-        variance = self._variance + (mean_size**2 + (_RATE_ERROR * self.queue) ** 2) * (self.queue > 0)
-        quantiles = widen(arrivals.quantiles, np.sqrt(variance))
+        quantiles = widen(arrivals.quantiles, self._deviation)
         return Sums(arrivals.mean + self.queue, quantiles + self.queue[:, None])
 
     def kv_need(self) -> Sums:

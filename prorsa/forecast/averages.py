@@ -68,6 +68,21 @@ def mean_loss(gap: Array, lost: Array, share: Array) -> tuple[float, float]:
 
 
 @compiled
+def means_of_first(batch: Array, box: Array, sampler: Array, seconds: int) -> tuple[float, float]:
+    """Requests that decode, and first requests that become ready a second, on average over the first ``seconds``.
+
+    Args:
+        batch: float64[K]; ``box`` and ``sampler`` float64[3, K], see :class:`~prorsa.forecast.flow.Streams`.
+    """
+    number = min(seconds, len(batch))
+    decoding = begin = 0.0
+    for k in range(number):
+        decoding += batch[k]
+        begin += box[0, k] + sampler[0, k]
+    return decoding / number, begin / number
+
+
+@compiled
 def held_by_decode(
     state: NDArray[np.int8], admitted: NDArray[np.bool_], prompt_tokens: Array, output_tokens: Array
 ) -> tuple[float, float]:

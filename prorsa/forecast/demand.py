@@ -50,11 +50,14 @@ def _parts(known: Array, found: Array, appended: Array, come: ByHorizon, sizes: 
     counts = known.copy()
     for h in range(len(counts)):
         for cell in range(len(appended)):
-            if found[h, cell] > 0.0:
-                counts[h] += found[h, cell] * appended[cell]
+            amount = found[h, cell]
+            if amount > 0.0:
+                for size in range(counts.shape[1]):
+                    counts[h, size] += amount * appended[cell, size]
         back, begin = come.second[0, h], come.sampler[0, h]
-        counts[h] += back * ((1.0 - sizes.lost) * sizes.appended + sizes.lost * sizes.contexts)
-        counts[h] += begin * sizes.first
+        for size in range(counts.shape[1]):
+            after_gap = (1.0 - sizes.lost) * sizes.appended[size] + sizes.lost * sizes.contexts[size]
+            counts[h, size] += back * after_gap + begin * sizes.first[size]
         counts[h, sizes.answer] += back * (1.0 - sizes.lost) * sizes.answered
         counts[h, sizes.missed] += back * (1.0 - sizes.lost) * sizes.moved
     return counts

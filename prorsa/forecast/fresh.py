@@ -17,6 +17,8 @@ _HEADS: Final = np.array([0, FIRST, FIRST + 1, WAITING])
 """The first of the classes of requests whose answers are of a length: those from one on to the next."""
 _SCALE: Final = (np.searchsorted(_HEADS, np.arange(WAITING + 1), side="right") - 1).astype(np.int32)
 
+_ALONE: Final = np.ones((1, 1))
+
 
 class FreshWaits:
     """Distributions over the seconds of the time axis, of what has not begun yet; by the learner's present tables."""
@@ -26,7 +28,7 @@ class FreshWaits:
 
     def of(self, key: int) -> Array:
         """float64[K]: a wait."""
-        ends: Array = self.mixed(np.array([key], np.int32), np.ones((1, 1)), self._steps.rounded_s)[0]
+        ends: Array = self.mixed(np.array([key], np.int32), _ALONE, self._steps.rounded_s)[0]
         return ends
 
     def by_class(self, keys: list[int]) -> Array:

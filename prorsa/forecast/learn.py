@@ -105,6 +105,7 @@ class Learner:
         self._dispatched = 0
         self._ended = 0
         self._dispatched_of = np.zeros(MAX_WORKLOADS)
+        self._turn_groups = np.zeros(0, np.int32)
         self.classes = np.ones(1)
 
     # --- the sink ---------------------------------------------------------------------------------------------------
@@ -261,7 +262,9 @@ class Learner:
         """Bring every model up to date with the waits under way: float64[keys, bins], how many are where."""
         keys = self.keys
         self.waits.refresh(len(keys), ongoing, keys.kinds)
-        self.appended.refresh(keys.actions * TURN_BUCKETS, _by_class_and_turn(keys.workload_of))
+        if len(self._turn_groups) < keys.actions * TURN_BUCKETS:
+            self._turn_groups = _by_class_and_turn(keys.workload_of)
+        self.appended.refresh(len(self._turn_groups), self._turn_groups)
         self.growth.refresh()
         self.lengths.refresh()
         self.first_prompts.refresh(len(keys.workloads))

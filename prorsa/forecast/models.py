@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.tables import hazard_tables, size_tables
+from prorsa.forecast.tables import hazard_tables, remember, size_tables
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.integer]
@@ -83,11 +83,11 @@ class _Weights:
         scale: Array = self._growth[:keys] / self._weight[:keys]
         return scale
 
-    def remember(self, observations: Array) -> None:
-        """From now on let no key's half-life be below so many observations, float64[keys]."""
-        keys = len(observations)
+    def remember(self, going_on: Array, lives: float) -> None:
+        """From now on let no key's half-life be below ``lives`` times what goes on of it: float64[keys, any]."""
+        keys = len(going_on)
         self.reserve(keys)
-        self._growth[:keys] = 2.0 ** (1.0 / np.maximum(self._half_life, observations))
+        remember(self._growth[:keys], going_on, self._half_life, lives)
 
     def reserve(self, keys: int) -> None:
         """Make room for so many keys."""
@@ -186,7 +186,7 @@ class HazardModel:
         if kinds is None:
             kinds = np.minimum(np.arange(keys), len(self._strength) - 1).astype(np.int32)
         scale = self._ended.scale(keys)
-        self._ended.remember(_LIVES * ongoing.sum(axis=1))
+        self._ended.remember(ongoing, _LIVES)
         cumulative, survival, slope, self.means = hazard_tables(
             self._ended.raw[:keys],
             scale,

@@ -172,7 +172,7 @@ class Predictor:
     def _queue(self, t_s: float) -> Queue:
         """What waits now; what is learnt from events until the next look goes by it."""
         learner, ranks = self._learner, self.table.ranks
-        typical = float(learner.appended.means.mean())
+        typical = float(learner.appended.means.sum()) / len(learner.appended.means)
         serving = ranks.serving(self._plan.serves_prefill)
         latency_s = learner.prefill_latency_s.value
         service = Service(

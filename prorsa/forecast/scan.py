@@ -181,23 +181,24 @@ def _between(centres: Array, x: float, at: int) -> tuple[int, float]:
 
 
 @compiled
-def lost_by(m: Beliefs, idle_s: Array, seconds: Array) -> tuple[Array, Array]:
-    """Of prompts that become ready after so much idle time (float64[n]), such shares of them second ones (float64[c]):
-    see :func:`_lost`.
+def after_gaps(m: Beliefs, idle_s: Array, seconds: Array) -> tuple[Array, Array, Array]:
+    """Of prompts that become ready after so much idle time (float64[n]), such shares of them second ones (float64[c]).
 
     Returns:
-        Two float64[c, n], chances and shares.
+        Two float64[c, n], chances and shares (see :func:`_lost`), and float64[n], how much more than usual is appended.
     """
     lost, share = np.empty((len(seconds), len(idle_s))), np.empty((len(seconds), len(idle_s)))
+    growth = np.empty(len(idle_s))
     for i in range(len(idle_s)):
         at, f = _between(m.idle_centres, idle_s[i], 0)
+        growth[i] = (1.0 - f) * m.growth[at] + f * m.growth[at + 1]
         second, second_share = _lost(m.loss_chance[0], m.loss_share[0], m.lost_in_wait, at, f)
         later, later_share = _lost(m.loss_chance[1], m.loss_share[1], m.lost_in_wait, at, f)
         for of in range(len(seconds)):
             seconds_lost, later_lost = second * seconds[of], later * (1.0 - seconds[of])
             lost[of, i] = seconds_lost + later_lost
             share[of, i] = (seconds_lost * second_share + later_lost * later_share) / max(lost[of, i], 1e-12)
-    return lost, share
+    return lost, share, growth
 
 
 @compiled

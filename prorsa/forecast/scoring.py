@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from prorsa.clock import NS_PER_S
@@ -288,7 +289,7 @@ class ScoreKeeper:
         target, horizon_s = key
         at = tick - self._first_tick
         if target == "kv_need":
-            peak = max(self._levels[i] for i in range(at + 1, last - self._first_tick + 1))
+            peak = max(islice(self._levels, at + 1, last - self._first_tick + 1))
             return peak, peak, 0
         if target == "decode_admission":
             amount, voids = self._admitted.window(tick, last)

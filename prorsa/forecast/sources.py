@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from prorsa.forecast.averages import following_cells, mean_loss, put_out_by
+from prorsa.forecast.averages import following_cells, mean_loss, means_of_first, put_out_by
 from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_expected, slots_of
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.ending import all_by, cut_short, left_by
@@ -23,7 +23,7 @@ from prorsa.forecast.learn import Learner
 from prorsa.forecast.models import DURATION_GRID, SIZE_GRID
 from prorsa.forecast.plan import RunPlan
 from prorsa.forecast.ranks import Ranks
-from prorsa.forecast.scan import TURN_BUCKETS, lost_by, next_answers, place, scan
+from prorsa.forecast.scan import TURN_BUCKETS, after_gaps, next_answers, place, scan
 from prorsa.forecast.steps import Steps
 from prorsa.forecast.streams import Line, streams_of
 from prorsa.forecast.waiting import Queue
@@ -140,8 +140,7 @@ class Lookout:
         pool = self._pool(queue, pause_s, decoding, resident, t_s)
         calm = self._streams(expected, queue, ends, pool, np.zeros(steps.bins), cycle)
         flow(cycle, pool, calm)
-        self._batch_ahead = float(calm.batch[:_AHEAD_S].mean())
-        self._begin_per_s = float((calm.box[0] + calm.sampler[0])[:_AHEAD_S].mean())
+        self._batch_ahead, self._begin_per_s = means_of_first(calm.batch, calm.box, calm.sampler, _AHEAD_S)
         over = self._step_over(s, float(expected.totals[0]), calm)
         burst, burst_by = self._burst(t_s) if over is None else self._burst_after(over)
         added = self._added(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]), calm)
@@ -207,18 +206,18 @@ class Lookout:
     def _cycle(self, s: Slots, e: Expected, m: Beliefs, ends: Array) -> tuple[Cycle, Array, tuple[float, float]]:
         """A turn on average, the shares of sizes of what results append, and the chance that a context is lost."""
         learner, steps = self._learner, self._steps
-        coming = e.coming
-        if not coming.any():
+        coming, going_on = e.coming, float(e.coming.sum())
+        if going_on <= 0.0:
             coming = np.zeros(len(coming))
             coming[self._beginning() * TURN_BUCKETS] = 1.0
         sizes = following_cells(coming, learner.transitions.chance, TURN_BUCKETS)
         answered = e.totals[1] + len(ends)
-        ended = float(ends.sum()) + float(e.totals[1]) - (float(e.coming.sum()) - len(ends))
+        ended = float(ends.sum()) + float(e.totals[1]) - (going_on - len(ends))
         ended = min(max(ended / answered, 0.0), 1.0) if answered > 0 else float(m.ends_by_turn[0, 0])
         following = self._following(s, m, ended)
         put_out, answer = put_out_by(m.output_rate, learner.prefill_latency_s.value, steps.rounded_s)
         gap = convolved(self._fresh.gaps(following), self._fresh.of(Wait.RETURN))
-        lost, gone = lost_by(m, steps.middles_s, following.second)
+        lost, gone, growth = after_gaps(m, steps.middles_s, following.second)
         cycle = Cycle(
             output=self._fresh.outputs(following, put_out),
             answer=answer,
@@ -227,7 +226,7 @@ class Lookout:
             start=self._fresh.by_class(learner.keys.start_key),
             lost=lost,
             lost_share=gone,
-            growth=np.interp(steps.middles_s, m.idle_centres, m.growth),
+            growth=growth,
             appended=following.appended,
             end=following.end,
             answers=following.answer,
@@ -280,7 +279,8 @@ class Lookout:
     ) -> Burst:
         """What the burst and all that follows from it adds to what moves without it."""
         if likely <= _UNLIKELY:
-            return Burst(np.zeros_like(calm.second), np.zeros_like(calm.second), np.zeros_like(calm.admitted), 0.0)
+            nothing = np.zeros(calm.second.shape)
+            return Burst(nothing, nothing, np.zeros(calm.admitted.shape), 0.0)
         with_it = self._streams(e, queue, ends, pool, burst / likely, cycle)
         left = max(pool.left - float(burst.sum()) / likely, 0.0)
         flow(cycle, pool._replace(left=left), with_it)

@@ -35,8 +35,10 @@ def _to_bins(between: Array, spread: Array) -> Array:
     out = np.zeros((len(between), spread.shape[1]))
     for row in range(len(between)):
         for edge in range(len(spread)):
-            if between[row, edge] != 0.0:
-                out[row] += between[row, edge] * spread[edge]
+            amount = between[row, edge]
+            if amount != 0.0:
+                for k in range(spread.shape[1]):
+                    out[row, k] += amount * spread[edge, k]
     return out
 
 

@@ -19,6 +19,15 @@ _SURELY: Final = 1.0 - 1e-9
 
 
 @compiled
+def remember(growth: Array, going_on: Array, half_life: float, lives: float) -> None:
+    """Set by how much an observation of each key (float64[keys]) weighs more than the one before: the half-life is at
+    least ``lives`` times what goes on of the key, float64[keys, any].
+    """
+    for k in range(len(growth)):
+        growth[k] = 2.0 ** (1.0 / max(half_life, lives * going_on[k].sum()))
+
+
+@compiled
 def hazard_tables(
     ended: Array,
     scale: Array,

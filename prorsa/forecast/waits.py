@@ -4,7 +4,6 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 MAX_TOOLS: Final = 256
 MAX_WORKLOADS: Final = 16
@@ -43,7 +42,7 @@ class WaitKeys:
     ``MAX_WORKLOADS`` classes, further names count as unknown.
 
     Attributes:
-        kind: the :class:`Wait` of each key.
+        kind: the :class:`Wait` of each key; ``kinds`` int32[keys], the same.
         gap_key, output_key: int32 by action, keys of its own wait (a beginning has none of its own) and of the answer
             that follows it.
         workload_of: int32 by action.
@@ -51,6 +50,7 @@ class WaitKeys:
 
     def __init__(self) -> None:
         self.kind: list[int] = list(Wait)
+        self.kinds = np.array(self.kind, np.int32)
         self.gap_key = np.array([Wait.UNKNOWN_TOOL], np.int32)
         self.output_key = np.array([Wait.OUTPUT], np.int32)
         self.workload_of = np.zeros(1, np.int32)
@@ -107,13 +107,9 @@ class WaitKeys:
         """How many keys there are."""
         return len(self.kind)
 
-    @property
-    def kinds(self) -> NDArray[np.int32]:
-        """The kind of each key."""
-        return np.array(self.kind, np.int32)
-
     def _key(self, kind: Wait) -> int:
         self.kind.append(kind)
+        self.kinds = np.append(self.kinds, np.int32(kind))
         return len(self.kind) - 1
 
     def _action(self, gap_key: int, workload: int) -> int:
