@@ -28,14 +28,15 @@ class Pace(NamedTuple):
     Attributes:
         begins_s, ends_s: float64[n], when the work before each request, and its own, has been done.
         idle_s: float64[ranks], when each has nothing to do any more.
-        contexts: float64[workers], the longest context that each works on now, 0 where it has nothing to do.
+        context: the longest context that a worker that serves works on now, on average; 0 counts where it has nothing
+            to do.
         tokens_per_s: of a rank that stays busy, over the next 20 s.
     """
 
     begins_s: Array
     ends_s: Array
     idle_s: Array
-    contexts: Array
+    context: float
     tokens_per_s: float
 
 
@@ -113,14 +114,16 @@ def paced(
     for i in range(len(prompt)):
         of = times[worker[at[i]]]
         begins_s[i], ends_s[i] = _after(of, step, ahead[i]), _after(of, step, ahead[i] + costs[i])
-    idle_s, done, ranks = np.zeros(len(work)), 0.0, 0
+    idle_s, done, ranks, serves = np.zeros(len(work)), 0.0, 0, np.zeros(workers)
     for rank in range(len(work)):
         of = times[worker[rank]]
         idle_s[rank] = _after(of, step, work[rank])
         if serving[rank]:
             ranks += 1
+            serves[worker[rank]] = 1.0
             k = min(np.searchsorted(of, _AHEAD_S), steps)
             left_s = _AHEAD_S - of[k]
             token_s = _seconds_a_token(line, line.usual) if left_s > 0.0 else (of[k] - of[k - 1]) / step
             done += k * step + left_s / token_s
-    return Pace(begins_s, ends_s, idle_s, longest[:, 0], done / (ranks * _AHEAD_S))
+    context = (longest[:, 0] * serves).sum() / serves.sum()
+    return Pace(begins_s, ends_s, idle_s, context, done / (ranks * _AHEAD_S))

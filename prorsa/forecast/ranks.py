@@ -133,11 +133,9 @@ class Ranks:
             sent: int32[n], the ranks of the requests that have been sent and not prefilled.
             context: tokens of the longest context that a worker is at, on average.
         """
-        were_busy, ranks = self._all_busy, np.flatnonzero(serving)
-        has = np.bincount(sent[sent >= 0], minlength=len(serving))
-        self._all_busy = len(ranks) > 0 and bool(has[ranks].all())
+        were_busy, self._all_busy = self._all_busy, _all_busy(sent, serving)
         if were_busy and self._all_busy:
-            share = _TICK_RANKS / len(ranks)
+            share = _TICK_RANKS / int(np.count_nonzero(serving))
             self._speed.add(max(tokens, 0.0) * share, _TICK_RANKS * elapsed_s, context, elapsed_s)
 
     def idled(self) -> None:
@@ -147,6 +145,16 @@ class Ranks:
     def serving(self, serves: Callable[[str], bool]) -> NDArray[np.bool_]:
         """bool[ranks]: those whose worker serves prefill."""
         return np.array([serves(worker_id) for worker_id in self._number], np.bool_)[self.workers]
+
+
+@compiled
+def _all_busy(sent: NDArray[np.int32], serving: NDArray[np.bool_]) -> bool:
+    """Whether ranks serve, and requests have been sent (int32[n], -1 where that is unknown) to each of them."""
+    idle = serving.copy()
+    for rank in sent:
+        if rank >= 0:
+            idle[rank] = False
+    return bool(serving.any() and not idle.any())
 
 
 @compiled

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from prorsa.forecast.columns import Columns
 from prorsa.forecast.habits import IDLE_GRID
+from prorsa.forecast.jit import compiled
 from prorsa.forecast.lineup import Lineup, in_order, line_up, sum_up
 from prorsa.forecast.models import Ratio
 from prorsa.forecast.pace import paced
@@ -22,7 +23,6 @@ _QUEUED_S: Final = 1.0
 """A request that waits for longer is in a queue."""
 WAITS: Final = 8
 """Ranks, by how long their queues are, that stand for all of them."""
-_MIDDLES: Final = (np.arange(WAITS) + 0.5) / WAITS
 _BRIEF_S: Final = 4.0
 """Siblings follow the first of their group to its rank if their prompt takes longer: a rank that has less to do in that
 moment computes a brief one again sooner than its turn comes there."""
@@ -235,7 +235,7 @@ def make_queue(
         gone = 1.0 - of.kept * (1.0 - losses.after(of.waited_s + turns.due_s))
         turns = _due(np.maximum(of.uncached + gone * of.losable - of.computed, 0.0), of, service)
         found = ~of.admitted & (of.group >= 0) & (turns.costs <= SHARED)
-        tokens, waits_s = turns.costs + _AGAIN * of.prompt_tokens * found, _middles(turns.waits_s)
+        tokens, waits_s = turns.costs + _AGAIN * of.prompt_tokens * found, turns.waits_s
         new_wait_s = float(waits_s.mean())
     backlog_tokens, computed_tokens, retry_tokens = sum_up(tokens, of.computed, of.retried)
     return Queue(
@@ -279,18 +279,23 @@ def _due(tokens: Array, of: Lineup, service: Service) -> _Turns:
     ranks, rate = np.count_nonzero(service.serving), service.admitted_tokens_per_s
     outstanding, unadmitted, due_s, prefilled_s = in_order(tokens, of.admitted, rate, service.latency_s)
     if ranks == 0 or outstanding < _STARVED_S * ranks * service.rank_tokens_per_s:
-        return _Turns(tokens, due_s, prefilled_s, rate, np.full(1, unadmitted / rate), np.zeros(0))
+        return _Turns(tokens, due_s, prefilled_s, rate, np.full(WAITS, unadmitted / rate), np.zeros(0))
     costs, ahead, work, sent_to = share_out(
         tokens, of.prompt_tokens, of.home, of.held_tokens, of.group, of.admitted, service.serving
     )
     pace = paced(of.prompt_tokens, costs, ahead, sent_to, work, service.workers, service.serving, service.line)
     due_s = np.where(of.admitted, 0.0, np.maximum(pace.begins_s - service.slack_s, 0.0))
-    waits_s = np.maximum(pace.idle_s[service.serving] - service.slack_s, 0.0)
-    at_work = pace.contexts[np.unique(service.workers[service.serving])]
-    rate = pace.tokens_per_s
-    return _Turns(costs, due_s, pace.ends_s, rate * ranks, waits_s, work, rate, float(at_work.mean()))
+    waits_s, rate = _middle_waits(pace.idle_s, service.serving, service.slack_s), pace.tokens_per_s
+    return _Turns(costs, due_s, pace.ends_s, rate * ranks, waits_s, work, rate, pace.context)
 
 
-def _middles(waits_s: Array) -> Array:
-    """float64[WAITS], the quantiles of the ranks' waits that stand for all of them."""
-    return np.interp(_MIDDLES * (len(waits_s) - 1), np.arange(len(waits_s)), np.sort(waits_s))
+@compiled
+def _middle_waits(idle_s: Array, serving: NDArray[np.bool_], slack_s: float) -> Array:
+    """float64[WAITS], the quantiles that stand for all waits: for ranks to have no more than ``slack_s`` left to do."""
+    waits_s, middles = np.sort(np.maximum(idle_s[serving] - slack_s, 0.0)), np.empty(WAITS)
+    for wait in range(WAITS):
+        position = (wait + 0.5) / WAITS * (len(waits_s) - 1)
+        at = min(int(position), max(len(waits_s) - 2, 0))
+        later = min(at + 1, len(waits_s) - 1)
+        middles[wait] = waits_s[at] + (position - at) * (waits_s[later] - waits_s[at])
+    return middles
