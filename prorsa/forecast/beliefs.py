@@ -37,6 +37,7 @@ class Slots(NamedTuple):
     slower: Array
     larger: Array
     home: Ints
+    group: Ints
 
 
 def slots_of(columns: Columns) -> Slots:
@@ -61,6 +62,7 @@ def slots_of(columns: Columns) -> Slots:
         columns.slower,
         columns.larger,
         columns.home,
+        columns.group,
     )
 
 

@@ -97,7 +97,8 @@ class Pool(NamedTuple):
 class Streams(NamedTuple):
     """What moves, a second: float64[3, K] are requests, uncached tokens and prompt tokens unless said otherwise.
 
-    ``tool``, ``box``, ``second``, ``sampler`` become ready; ``going`` float64[3, K] are answers that end before another
+    ``tool``, ``box``, ``second``, ``sampler`` become ready; ``free`` float64[2, K] are requests of ``box`` that may be
+    admitted, and prompt tokens; ``going`` float64[3, K] are answers that end before another
     turn, their contexts and outputs; ``ending`` float64[2, K] answers that are the last, and contexts; ``rewarded``
     float64[K] rewards that end; ``starts`` float64[3, K] requests of the queue whose prefill ends: those that go on,
     those that end, prompt tokens of all; ``admitted`` float64[4, K] requests that arrive after now and are admitted,
@@ -107,6 +108,7 @@ class Streams(NamedTuple):
 
     tool: Array
     box: Array
+    free: Array
     second: Array
     sampler: Array
     going: Array
@@ -336,13 +338,13 @@ def flow(c: Cycle, p: Pool, s: Streams) -> None:
         _end_or_go_on(k, c, s, turns)
         _come_back(k, brings, p, s, turns, back)
         left = _replace(k, left, c, p, s)
-        count = s.tool[0, k] + s.box[0, k] + s.second[0, k] + s.sampler[0, k]
+        count = s.tool[0, k] + s.box[0, k] + s.free[0, k] + s.second[0, k] + s.sampler[0, k]
         if count <= 0.0:
             queue_s = _queue_after(k, queue_s, 0.0, p)
             continue
         for row, of in ((0, 0), (2, 1)):
             back[of, 0, k] += s.tool[row, k]
-            back[of, FIRST, k] += s.box[row, k] + s.sampler[row, k]
+            back[of, FIRST, k] += s.free[of, k] + s.sampler[row, k]
         new = s.tool[1, k] + s.box[1, k] + s.second[1, k] + s.sampler[1, k]
         work_s = new / p.tokens_per_s
         _admit(k, queue_s, work_s, back, c, p, s, turns)

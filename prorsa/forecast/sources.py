@@ -17,6 +17,7 @@ from prorsa.forecast.beliefs import Beliefs, Expected, Places, Slots, nothing_ex
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.ending import all_by, cut_short, left_by
 from prorsa.forecast.flow import FIRST, Cycle, Pool, Streams, flow
+from prorsa.forecast.following import held_back
 from prorsa.forecast.fresh import FreshWaits
 from prorsa.forecast.generations import Generations, convolved, generations
 from prorsa.forecast.learn import Learner
@@ -136,14 +137,14 @@ class Lookout:
         scan(s, self._at, t_s, beliefs, steps.edges_s, steps.at, expected)
         ends, answers = next_answers(beliefs, s, queue.slot)
         cycle, appended, lost = self._cycle(s, expected, beliefs, ends)
-        decoding = float(expected.totals[1])
+        decoding, held = float(expected.totals[1]), self._held_back(s, queue)
         pool = self._pool(queue, pause_s, decoding, resident, t_s)
-        calm = self._streams(expected, queue, ends, pool, np.zeros(steps.bins), cycle)
+        calm = self._streams(expected, held, queue, ends, pool, np.zeros(steps.bins), cycle)
         flow(cycle, pool, calm)
         self._batch_ahead, self._begin_per_s = means_of_first(calm.batch, calm.box, calm.sampler, _AHEAD_S)
         over = self._step_over(s, float(expected.totals[0]), calm)
         burst, burst_by = self._burst(t_s) if over is None else self._burst_after(over)
-        added = self._added(expected, queue, ends, cycle, pool, burst, float(burst_by[-1]), calm)
+        added = self._added(expected, held, queue, ends, cycle, pool, burst, float(burst_by[-1]), calm)
         going_on = None
         if over is not None and self._plan.groups.over_sampled:
             going_on = 1.0 - over
@@ -269,6 +270,7 @@ class Lookout:
     def _added(
         self,
         e: Expected,
+        held: Array,
         queue: Queue,
         ends: Array,
         cycle: Cycle,
@@ -281,7 +283,7 @@ class Lookout:
         if likely <= _UNLIKELY:
             nothing = np.zeros(calm.second.shape)
             return Burst(nothing, nothing, np.zeros(calm.admitted.shape), 0.0)
-        with_it = self._streams(e, queue, ends, pool, burst / likely, cycle)
+        with_it = self._streams(e, held, queue, ends, pool, burst / likely, cycle)
         left = max(pool.left - float(burst.sum()) / likely, 0.0)
         flow(cycle, pool._replace(left=left), with_it)
         return Burst(
@@ -291,7 +293,9 @@ class Lookout:
             kv=likely * (with_it.kv - calm.kv),
         )
 
-    def _streams(self, e: Expected, queue: Queue, ends: Array, pool: Pool, burst: Array, cycle: Cycle) -> Streams:
+    def _streams(
+        self, e: Expected, held: Array, queue: Queue, ends: Array, pool: Pool, burst: Array, cycle: Cycle
+    ) -> Streams:
         steps = self._steps
         seconds = steps.bins
         line = Line(
@@ -302,10 +306,17 @@ class Lookout:
             ends,
         )
         dispatched = burst + self._plan.due_now() * cycle.start
-        streams = streams_of(e, steps.spread, line, dispatched, cycle.burst_new, cycle.first_prompt)
+        streams = streams_of(e, held, steps.spread, line, dispatched, cycle.burst_new, cycle.first_prompt)
         # A flush that is announced takes the contexts of all that come back after it.
         streams.tool[1, pool.flush_from :] = streams.tool[2, pool.flush_from :]
         return streams
+
+    def _held_back(self, s: Slots, queue: Queue) -> Array:
+        """See :func:`~prorsa.forecast.following.held_back`."""
+        ranks = self._ranks
+        return held_back(
+            s, self._at, queue, self._learner.waits, self._steps.edges_s, ranks.tokens_per_s, ranks.slack_s
+        )
 
     def _pool(self, queue: Queue, pause_s: float, decoding: float, resident: float, t_s: float) -> Pool:
         learner, plan = self._learner, self._plan

@@ -43,10 +43,25 @@ def _to_bins(between: Array, spread: Array) -> Array:
 
 
 @compiled
-def streams_of(e: Expected, spread: Array, line: Line, dispatched: Array, burst_new: float, prompt: float) -> Streams:
+def _freed(box: Array, held: Array) -> Array:
+    """Requests and prompt tokens that become free to be admitted between edges: float64[2, edges]."""
+    out = np.empty(held.shape)
+    for row, of in ((0, 0), (2, 1)):
+        before = 0.0
+        for edge in range(held.shape[1]):
+            out[of, edge] = max(box[row, edge] + before - held[of, edge], 0.0)
+            before = held[of, edge]
+    return out
+
+
+@compiled
+def streams_of(
+    e: Expected, held: Array, spread: Array, line: Line, dispatched: Array, burst_new: float, prompt: float
+) -> Streams:
     """What moves, a second, as far as that is known.
 
     Args:
+        held: float64[2, edges], of ``box``, requests that are not free to be admitted at each edge, and prompt tokens.
         spread: float64[edges, K], the share of what lies between edges that each second has.
         dispatched: float64[K], first requests of what has been or is to be dispatched at once; each has a ``prompt`` of
             so many tokens, and ``burst_new`` of them are not cached.
@@ -69,6 +84,7 @@ def streams_of(e: Expected, spread: Array, line: Line, dispatched: Array, burst_
     return Streams(
         tool=_to_bins(e.tool, spread),
         box=_to_bins(e.box, spread),
+        free=_to_bins(_freed(e.box, held), spread),
         second=np.zeros((3, seconds)),
         sampler=sampler,
         going=_to_bins(e.going, spread),

@@ -23,7 +23,7 @@ _QUEUED_S: Final = 1.0
 """A request that waits for longer is in a queue."""
 WAITS: Final = 8
 """Ranks, by how long their queues are, that stand for all of them."""
-_BRIEF_S: Final = 4.0
+BRIEF_S: Final = 4.0
 """Siblings follow the first of their group to its rank if their prompt takes longer: a rank that has less to do in that
 moment computes a brief one again sooner than its turn comes there."""
 _AGAIN: Final = 0.015
@@ -226,7 +226,7 @@ def make_queue(
         t_s,
         typical_tokens,
         first_share.scale(starts),
-        _BRIEF_S * service.rank_tokens_per_s,
+        BRIEF_S * service.rank_tokens_per_s,
     )
     turns = _due(of.tokens, of, service)
     tokens, waits_s, new_wait_s = turns.costs, np.zeros(WAITS), 0.0

@@ -74,6 +74,7 @@ def pool(**changes):
 
 def streams():
     rows = {name: np.zeros((3, K)) for name in ("tool", "box", "second", "sampler", "going", "starts")}
+    rows["free"] = np.zeros((2, K))
     columns = {name: np.zeros(K) for name in ("rewarded", "released", "ended", "kv", "batch")}
     return Streams(ending=np.zeros((2, K)), admitted=np.zeros((4, K)), **rows, **columns)
 
