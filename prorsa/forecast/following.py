@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from prorsa.forecast.beliefs import Places, Slots
 from prorsa.forecast.columns import State
 from prorsa.forecast.jit import compiled
-from prorsa.forecast.models import HazardModel
+from prorsa.forecast.models import HazardTables
 from prorsa.forecast.waiting import BRIEF_S, Queue
 
 Array = NDArray[np.float64]
 
-_DISPATCHED, _SANDBOX = int(State.DISPATCHED), int(State.SANDBOX)
+_DISPATCHED, _SANDBOX, _DECODE = int(State.DISPATCHED), int(State.SANDBOX), int(State.DECODE)
 
 
 @compiled
@@ -31,8 +31,89 @@ def _starting(
     return slots[:number]
 
 
+@compiled
+def _by_group(
+    state: NDArray[np.int8],
+    turn: NDArray[np.int32],
+    group: NDArray[np.int32],
+    home: NDArray[np.int32],
+    slots: NDArray[np.intp],
+    waiting: NDArray[np.intp],
+    done_s: Array,
+) -> tuple[Array, Array]:
+    """How many of each group are still to start (``slots``), and when its prompt will have been computed, infinite
+    where none of it is ready: float64[groups] each. Slots that are ``waiting`` have been prefilled in ``done_s``.
+    """
+    number, computed_s = np.zeros(group.max() + 1), np.full(group.max() + 1, np.inf)
+    for n in range(len(waiting)):
+        of = group[waiting[n]]
+        if turn[waiting[n]] == 0 and of >= 0:
+            computed_s[of] = min(computed_s[of], done_s[n])
+    for i in slots:
+        number[group[i]] += 1.0
+        # Ranks are known to hold a prompt from the moment on that they begin with it.
+        if home[i, 0] >= 0 and computed_s[group[i]] == np.inf:
+            computed_s[group[i]] = 0.0
+    for i in range(len(state)):
+        if group[i] >= 0 and (turn[i] > 0 or (turn[i] == 0 and state[i] >= _DECODE)):
+            computed_s[group[i]] = 0.0
+    return number, computed_s
+
+
+@compiled
+def _ready_by(waits: HazardTables, key: int, x: float, speed: float, ahead_s: Array, out: Array) -> None:
+    """The chance that a wait is over so many seconds (which never fall) from now; see
+    :meth:`~prorsa.forecast.models.HazardModel.ends_by`.
+    """
+    last = waits.slope.shape[1] - 1
+    index = min(max(np.searchsorted(waits.edges, x, side="right") - 1, 0), last)
+    now = waits.cumulative[key, index] + waits.slope[key, index] * (x - waits.edges[index])
+    for e in range(len(ahead_s)):
+        later = x + speed * ahead_s[e]
+        while index < last and later > waits.edges[index + 1]:
+            index += 1
+        then = waits.cumulative[key, index] + waits.slope[key, index] * (later - waits.edges[index])
+        out[e] = -np.expm1(now - then)
+
+
+@compiled
+def _held(
+    slots: NDArray[np.intp],
+    group: NDArray[np.int32],
+    prompt_tokens: Array,
+    number: Array,
+    computed_s: Array,
+    at: Places,
+    waits: HazardTables,
+    edges_s: Array,
+    tokens_per_s: float,
+    slack_s: float,
+    queue_s: float,
+) -> Array:
+    """See :func:`held_back`; ``queue_s`` is how long those wait in the queue that arrive now."""
+    out, ready, earlier = np.zeros((2, len(edges_s))), np.empty(len(edges_s)), np.empty(len(edges_s))
+    for i in slots:
+        prompt, siblings, computed = prompt_tokens[i], number[group[i]], computed_s[group[i]]
+        _ready_by(waits, at.key[i], at.x[i], at.speed[i], edges_s, ready)
+        if computed == np.inf:
+            takes_s = max(prompt / tokens_per_s - slack_s, 0.0)
+            _ready_by(waits, at.key[i], at.x[i], at.speed[i], np.maximum(edges_s - takes_s, 0.0), earlier)
+        for e in range(len(edges_s)):
+            # Who arrives at a queue waits in it meanwhile, as does one who comes first.
+            free = ready[e] if edges_s[e] >= computed - slack_s - queue_s else 0.0
+            if computed == np.inf:
+                # It is the first of its group itself; or that has been ready for so long.
+                none = (1.0 - earlier[e]) ** (siblings - 1.0)
+                first = (none * (1.0 - earlier[e]) - (1.0 - ready[e]) ** siblings) / siblings
+                free = ready[e] - (ready[e] - earlier[e]) * none + first
+            held = max(ready[e] - free, 0.0)
+            out[0, e] += held
+            out[1, e] += held * prompt
+    return out
+
+
 def held_back(
-    s: Slots, at: Places, queue: Queue, waits: HazardModel, edges_s: Array, tokens_per_s: float, slack_s: float
+    s: Slots, at: Places, queue: Queue, waits: HazardTables, edges_s: Array, tokens_per_s: float, slack_s: float
 ) -> Array:
     """Of the first requests that become ready by each edge, those that wait for the first of their group then, beyond
     what they wait in the queue.
@@ -47,38 +128,8 @@ def held_back(
     slots = _starting(s.state, s.group, s.prompt_tokens, BRIEF_S * tokens_per_s)
     if len(slots) == 0:
         return np.zeros((2, len(edges_s)))
-    group, prompt = s.group[slots], s.prompt_tokens[slots, None]
-    computed_s = _computed_s(s, queue, slots, tokens_per_s)[group][:, None]
-    takes_s = np.maximum(prompt / tokens_per_s - slack_s, 0.0)
-    ready = _ready_by(at, slots, waits, edges_s)
-    earlier = _ready_by(at, slots, waits, np.maximum(edges_s - takes_s, 0.0))
-    number = np.bincount(group)[group][:, None]
-    # It is the first of its group itself; or that has been ready for so long.
-    first = ((1.0 - earlier) ** number - (1.0 - ready) ** number) / number
-    free = ready - (ready - earlier) * (1.0 - earlier) ** (number - 1) + first
-    # Who arrives at a queue waits in it meanwhile, as does one who comes first.
-    known = ready * (edges_s >= computed_s - slack_s - queue.new_wait_s)
-    free = np.where(np.isfinite(computed_s), known, free)
-    held = np.maximum(ready - free, 0.0)
-    return np.stack((held.sum(axis=0), (held * prompt).sum(axis=0)))
-
-
-def _computed_s(s: Slots, queue: Queue, slots: NDArray[np.intp], tokens_per_s: float) -> Array:
-    """float64[groups], when the prompt of each group will have been computed; infinite where none of it is ready."""
-    computed_s = np.full(int(s.group.max()) + 1, np.inf)
-    first = (s.turn[queue.slot] == 0) & (s.group[queue.slot] >= 0)
     # No rank computes faster, whatever else is known of it.
     done_s = np.maximum(queue.prefilled_s, queue.tokens / tokens_per_s)
-    np.minimum.at(computed_s, s.group[queue.slot[first]], done_s[first])
-    # Ranks are known to hold a prompt from the moment on that they begin with it.
-    group, held = s.group[slots], s.home[slots, 0] >= 0
-    computed_s[group[held & np.isinf(computed_s[group])]] = 0.0
-    past = (s.group >= 0) & ((s.turn > 0) | ((s.turn == 0) & (s.state >= State.DECODE)))
-    computed_s[s.group[past]] = 0.0
-    return computed_s
-
-
-def _ready_by(at: Places, slots: NDArray[np.intp], waits: HazardModel, ahead_s: Array) -> Array:
-    """float64[slots, edges], the chance that each is ready so many seconds from now."""
-    x, speed = at.x[slots, None], at.speed[slots, None]
-    return waits.ends_by(at.key[slots, None], x, x + speed * ahead_s)
+    number, computed_s = _by_group(s.state, s.turn, s.group, s.home, slots, queue.slot, done_s)
+    prompt_tokens, queue_s = s.prompt_tokens, queue.new_wait_s
+    return _held(slots, s.group, prompt_tokens, number, computed_s, at, waits, edges_s, tokens_per_s, slack_s, queue_s)

@@ -315,7 +315,7 @@ class Lookout:
         """See :func:`~prorsa.forecast.following.held_back`."""
         ranks = self._ranks
         return held_back(
-            s, self._at, queue, self._learner.waits, self._steps.edges_s, ranks.tokens_per_s, ranks.slack_s
+            s, self._at, queue, self._learner.waits.tables, self._steps.edges_s, ranks.tokens_per_s, ranks.slack_s
         )
 
     def _pool(self, queue: Queue, pause_s: float, decoding: float, resident: float, t_s: float) -> Pool:

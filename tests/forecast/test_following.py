@@ -8,6 +8,7 @@ import pytest
 from prorsa.forecast.beliefs import Places, slots_of
 from prorsa.forecast.columns import Columns, State
 from prorsa.forecast.following import held_back
+from prorsa.forecast.models import DURATION_GRID, HazardTables
 
 EDGES_S = np.array([1.0, 5.0, 10.0, 15.0, 30.0])
 PROMPT = 40_000.0
@@ -16,11 +17,11 @@ TAKES_S = PROMPT / TOKENS_PER_S
 MEAN_S = 8.0
 
 
-class Exponential:
+def exponential():
     """Start-ups that end at random."""
-
-    def ends_by(self, keys, x, later):
-        return 1.0 - np.exp(-(later - x) / MEAN_S)
+    edges = DURATION_GRID.edges
+    survival = np.exp(-edges[None, :-1] / MEAN_S)
+    return HazardTables(edges[None, :-1] / MEAN_S, survival, np.full((1, DURATION_GRID.bins), 1.0 / MEAN_S), edges)
 
 
 def held(states, groups, *, prompts=PROMPT, line=(), homes=(), slack_s=0.0, new_wait_s=0.0):
@@ -35,7 +36,7 @@ def held(states, groups, *, prompts=PROMPT, line=(), homes=(), slack_s=0.0, new_
     places = Places(np.zeros(capacity, np.int32), np.zeros(capacity), np.ones(capacity))
     slot, prefilled_s, tokens = np.array(line, float).reshape(-1, 3).T
     queue = SimpleNamespace(slot=slot.astype(np.intp), prefilled_s=prefilled_s, tokens=tokens, new_wait_s=new_wait_s)
-    return held_back(slots_of(columns), places, queue, Exponential(), EDGES_S, TOKENS_PER_S, slack_s)
+    return held_back(slots_of(columns), places, queue, exponential(), EDGES_S, TOKENS_PER_S, slack_s)
 
 
 def ready_by(edges_s):
