@@ -325,7 +325,7 @@ class Lookout:
             waits_s=queue.waits_s,
             pause_s=pause_s,
             output_rate=self._output_rate,
-            left=max(plan.left_to_dispatch - plan.due_now(), 0.0),
+            left=float(max(plan.left_to_dispatch - plan.due_now(), 0.0)),
             replaced=0.0 if plan.held_back else min(learner.replaced.value, 1.0),
             flush_from=self._flush_from(t_s),
             decoding=decoding,

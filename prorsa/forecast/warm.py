@@ -10,6 +10,7 @@ from prorsa.events import (
     LlmFirstToken,
     LlmPrefillEnd,
     LlmPrefillStart,
+    LlmProgress,
     LlmSubmit,
     RunBegin,
     SamplerState,
@@ -25,6 +26,8 @@ from prorsa.events import (
 from prorsa.forecast.predictor import ForecastConfig, Predictor
 
 _TICKS = 8
+_PROMPT_TOKENS = 100_000
+"""Long enough for siblings to wait for the first of their group, and for ranks to have a queue."""
 
 
 def warm_up() -> None:
@@ -49,27 +52,32 @@ def _rollout(tick: int) -> Iterator[AnyEvent]:
         yield WorkerUp(worker_id="d", role="decode", epoch=0, kv_capacity=10**6)
         yield SamplerState(mode="async", queued=_TICKS, in_flight=1, limit=_TICKS)
     name, request, rid = f"t{tick}", f"t{tick}-0000", f"t{tick}-0000.00"
-    yield TrajectoryDispatched(trajectory_id=name, group_id="g", prompt_tokens=1000, workload="coding")
+    yield TrajectoryDispatched(
+        trajectory_id=name, group_id=f"g{tick // 2}", prompt_tokens=_PROMPT_TOKENS, workload="coding"
+    )
     yield SandboxStart(trajectory_id=name)
     steps: tuple[AnyEvent, ...] = (
         SandboxReady(trajectory_id=name),
-        TrajectoryReady(trajectory_id=name, request_id=request, prompt_tokens=1000, new_tokens=1000),
+        TrajectoryReady(trajectory_id=name, request_id=request, prompt_tokens=_PROMPT_TOKENS, new_tokens=1000),
         LlmSubmit(
             trajectory_id=name,
             request_id=request,
             attempt=0,
             turn=0,
-            prompt_tokens=1000,
+            prompt_tokens=_PROMPT_TOKENS,
             prefill_worker="p",
             decode_worker="d",
         ),
-        LlmAdmitted(rid=rid, worker_id="d", kv_tokens=1000),
+        LlmAdmitted(rid=rid, worker_id="d", kv_tokens=_PROMPT_TOKENS),
         LlmPrefillStart(rid=rid, worker_id="p"),
-        LlmPrefillEnd(rid=rid, worker_id="p", cached_tokens=0, computed_tokens=1000),
+        LlmPrefillEnd(rid=rid, worker_id="p", cached_tokens=_PROMPT_TOKENS - 1000, computed_tokens=1000),
         LlmFirstToken(rid=rid, worker_id="d"),
         LlmEnd(trajectory_id=name, request_id=request, attempt=0, output_tokens=50, finish_reason="stop"),
         ToolStart(trajectory_id=name, tool_name="bash"),
         ToolEnd(trajectory_id=name, tool_name="bash"),
-        TrajectoryReady(trajectory_id=name, request_id=f"t{tick}-0001", prompt_tokens=1100, new_tokens=50),
+        TrajectoryReady(
+            trajectory_id=name, request_id=f"t{tick}-0001", prompt_tokens=_PROMPT_TOKENS + 100, new_tokens=50
+        ),
     )
     yield from steps[: len(steps) if tick == 1 else 2 * tick - 3]
+    yield LlmProgress(worker_id="p", prefilled=((rid, 500),))

@@ -22,7 +22,8 @@ def compiled():
 
 warm_up()
 before = compiled()
-simulate(make_plan(load_scenario("tests/serve/mini.toml"), policy="analytic", run_id="warm"))
+for name in ("mini", "mini_steps"):
+    simulate(make_plan(load_scenario(f"tests/serve/{name}.toml"), policy="analytic", run_id="warm"))
 print(json.dumps([before, compiled()]))
 """
 
