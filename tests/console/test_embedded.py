@@ -22,7 +22,7 @@ from tests.serve.running import RunningDemo
 
 POOL = Path(__file__).parent / "pool.toml"
 SIZE = (140, 48)
-WITHIN_S = 90.0
+WITHIN_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +244,12 @@ async def find_in_the_recording(demo: RunningDemo, effective_ns: int) -> None:
     app = make_console(run_dir=None, endpoints=None, replay=demo.run_dir.journal, read_only=True, owner="mara")
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.model.view is not None, WITHIN_S)
-        await pilot.press("t", *run_time(effective_ns + 20 * 10**9), "enter", "space")
-        await until(pilot, lambda: app.feed.status().state == "paused" and app.model.view is not None, WITHIN_S)
-        assert abs(seconds(view(app).tick_ns - effective_ns)) < 50
+        await pilot.press("space")
+        await until(pilot, lambda: app.feed.status().state == "paused", WITHIN_S)
+        wanted_ns = effective_ns + 20 * 10**9
+        await pilot.press("t", *run_time(wanted_ns), "enter")
+        # Views come twice a second: at this speed, and on a busy machine, some seconds of the run lie between two.
+        await until(pilot, lambda: -20.0 < seconds(view(app).tick_ns - wanted_ns) <= 0.0, WITHIN_S)
         worker = app.model.worker("w3")
         assert worker is not None
         assert worker.pinned == worker.role
