@@ -138,7 +138,7 @@ class _Demo:
             await asyncio.sleep(0.05)
             if time.monotonic() > told_at:
                 told_at = math.inf
-                narrate("compiling the simulator: half a minute, once")
+                narrate("compiling the simulator and the forecast: a minute or two, once")
         if ended.done():
             await ended
         ended.cancel()
