@@ -217,10 +217,11 @@ def _course(
         away += answers
         served = 0.0
         if waiting > 1e-9 and tokens > 0.0 and prefill[t] > 0.0:
-            per_worker = waiting / prefill[t]
+            # A request holds its room on a decode worker from before its prefill on.
+            admitted = min(waiting, max(decode[t] * places - decoding, 0.0))
+            per_worker = admitted / prefill[t]
             rate = prefill[t] * _at(per_worker, pool.requests, pool.prefill_tokens_per_s) * min(per_worker, 1.0)
-            free = max(decode[t] * places - decoding, 0.0)
-            served = min(waiting, waiting * rate * STEP_S / tokens, free)
+            served = min(admitted, waiting * rate * STEP_S / tokens)
             tokens -= tokens * served / waiting
             waiting -= served
         decoding += served

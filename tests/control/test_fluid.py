@@ -51,6 +51,13 @@ def test_what_decode_has_no_room_for_waits() -> None:
     assert done.work_s[0, 0] == pytest.approx(state.places * state.prefill_work_s + SECONDS - 1, rel=0.01)
 
 
+def test_room_on_decode_is_held_from_before_prefill_on() -> None:
+    state = replace(STATE, waiting=1_000.0, waiting_tokens=2e8, places=4.0, output_tokens=500.0)
+    done = run_plans(state, staying(4, 1), arrivals(0.0))
+    # 20 s of prefill and 25 s of decode are spent on one of four places.
+    assert done.answers[0, -20:] == pytest.approx(4.0 / 45.0, rel=0.06)
+
+
 def test_the_work_of_a_second_counts_as_often_as_it_weighs() -> None:
     state = replace(STATE, waiting=1_000.0, waiting_tokens=1e6, places=1e6)
     plans, twice = staying(2, 2), np.full(SECONDS, 2.0)
